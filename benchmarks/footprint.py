@@ -1,0 +1,63 @@
+"""Print the resident memory, in bytes, that a waiting task takes.
+
+Usage: `python -m benchmarks.footprint CONTENDER TASKS WORKERS`.  The scenario "memory" runs this in a fresh process.
+The futures are not kept here: what is measured is what the pool keeps.
+"""
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .contenders import ASYNCIO, CONTENDERS, THREAD_POOL, async_noop, noop
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process (where there is no proc, the most it ever was, which grows alike)."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def of_pool(submit: Callable[..., Any], tasks: int, workers: int) -> float:
+    """Measure while all workers wait for a gate; they, and the tasks behind them, go on before this returns."""
+    gate = threading.Event()
+    for _ in range(workers):
+        submit(gate.wait)
+    gc.collect()
+    before = resident_bytes()
+    for _ in range(tasks):
+        submit(noop)
+    after = resident_bytes()
+    gate.set()
+    return (after - before) / tasks
+
+
+async def of_loop(tasks: int) -> float:
+    gc.collect()
+    before = resident_bytes()
+    waiting = [asyncio.create_task(async_noop()) for _ in range(tasks)]
+    after = resident_bytes()
+    await asyncio.gather(*waiting)
+    return (after - before) / tasks
+
+
+def main(contender: str, tasks: int, workers: int) -> None:
+    with CONTENDERS[contender](workers) as opened:
+        if contender == ASYNCIO:
+            print(opened.run(of_loop(tasks)))
+        else:
+            submit = opened.apply_async if contender == THREAD_POOL else opened.submit
+            print(of_pool(submit, tasks, workers))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
