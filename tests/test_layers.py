@@ -28,7 +28,10 @@ exceptions | _version
 """
 HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.replace("|", " ").split()}
 ENTRANCES = {"__init__", "__main__"}  # the package's own, which may import any room
-KERNELS = {"_native", "_pure"}  # named by the chooser alone
+KERNELS = (
+    "_native",
+    "_pure",
+)  # what the names of their files begin with; only the chooser and they themselves say them
 NOT_DEPENDENCIES = sys.stdlib_module_names | {"_typeshed"}
 
 
@@ -48,13 +51,18 @@ def imports(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[int, t
                     yield node.lineno, tuple(name.split(".")), tuple(name.split("."))
 
 
+def kernel(name: tuple[str, ...]) -> str | None:
+    """Return the kernel that a file, or a thing in it, belongs to; None when that is not one of the kernels."""
+    return next((kernel for kernel in KERNELS if name[0] == "_kernel" and "".join(name[1:2]).startswith(kernel)), None)
+
+
 def broken_rule(importer: tuple[str, ...], module: tuple[str, ...], thing: tuple[str, ...]) -> str | None:
     """Say which rule is broken when the file `importer` takes `thing` from `module`, a module of the package."""
     if len(module) == 1:
         return "comes from the package itself: name the room"
     if module[1] not in HEIGHT:
         return "comes from a room that is on no line"
-    if thing[1] == "_kernel" and KERNELS & set(thing[2:3]) and importer != ("_kernel", "__init__"):
+    if kernel(thing[1:]) not in {None, kernel(importer)} and importer != ("_kernel", "__init__"):
         return "names a kernel, which only _kernel/__init__.py does"
     room = importer[0]
     if room in ENTRANCES or room == module[1] or HEIGHT[room] > HEIGHT[module[1]]:
@@ -93,6 +101,7 @@ CLEAN = {
     "_kernel/__init__.py": "from filch._kernel import _native\nfrom . import _pure\n",
     "_kernel/_native.pyi": "import typing\n",
     "_kernel/_pure.py": "from filch.exceptions import FilchError\nfrom ..exceptions import FilchError\n",
+    "_kernel/_pure_core.py": "from filch._kernel._pure import Future\n",
     "pool/__init__.py": "from .views import View\nfrom . import views\nimport filch.pool.views\n",
     "pool/views.py": "from .._kernel import Future\ndef late():\n    import psutil.tests\n    import psutil\n",
     "cli/__init__.py": "from filch.pool import Pool\nimport os.path\nfrom filch.observe import metrics\n",
@@ -145,6 +154,8 @@ PLANTED = [
         {"pool/a.py": "from filch._kernel._pure import Pool\n"},
         "filch._kernel._pure.Pool names a kernel",
     ),
+    ("kernel_part", {"pool/a.py": "from filch._kernel._pure_core import Core\n"}, "_pure_core.Core names a kernel"),
+    ("kernel_from_kernel", {"_kernel/_native.pyi": "from filch._kernel import _pure\n"}, "_pure names a kernel"),
     ("kernel_in_entrance", {"__init__.py": "from filch._kernel._pure import Pool\n"}, "names a kernel"),
     (
         "kernel_in_its_room",
