@@ -28,10 +28,8 @@ exceptions | _version
 """
 HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.replace("|", " ").split()}
 ENTRANCES = {"__init__", "__main__"}  # the package's own, which may import any room
-KERNELS = (
-    "_native",
-    "_pure",
-)  # what the names of their files begin with; only the chooser and they themselves say them
+# The names of a kernel's files begin so.  They know each other; of all others only the chooser knows a kernel.
+KERNELS = ("_native", "_pure")
 NOT_DEPENDENCIES = sys.stdlib_module_names | {"_typeshed"}
 
 
