@@ -1,0 +1,351 @@
+"""The kernel in plain Python: the specification that the native kernel follows, and what runs where that is not built.
+
+Here is what the contract, `_native.pyi`, names.  Futures and sleeping are in `_pure_future`, queues and workers in
+`_pure_worker`, and who runs what and when in `_pure_core`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+from filch._kernel._pure_core import FAIR, Core, MainThread, cores
+from filch._kernel._pure_future import FINISHED, Extra, Failure, Future, Side, _local, _lock, await_, call, name_of
+from filch.exceptions import ForkedError
+
+implementation = "pure"
+
+_UNSET = object()
+
+
+class Engine:
+    """See the contract, `_native.pyi`."""
+
+    def __init__(
+        self,
+        max_workers: int,
+        *,
+        lifo: bool,
+        max_threads: int,
+        keep_alive: float,
+        seed: int | None,
+        start_thread: Callable[[Callable[[], None], int], threading.Thread],
+        prologue: Callable[[], None] | None,
+        restart: bool,
+    ) -> None:
+        self._core = Core(
+            max_workers=max_workers,
+            lifo=lifo,
+            max_threads=max_threads,
+            keep_alive=keep_alive,
+            seed=seed,
+            start_thread=start_thread,
+            prologue=prologue,
+            restart=restart,
+        )
+        self._core.engine = weakref.ref(self)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        if not callable(fn):
+            raise TypeError(f"a task is a callable with its arguments, not {fn!r}; pass the function itself")
+        context = contextvars.copy_context()
+        task = Future(fn, args, Extra(kwargs, context) if kwargs or context else None)
+        self._core.admit(task)
+        return task
+
+    def _spawn(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        priority: int = 0,
+        context: bool = True,
+        name: str | None = None,
+        force: bool = False,
+    ) -> Future:
+        if not callable(fn):
+            raise TypeError(f"a task is a callable with its arguments, not {fn!r}; pass the function itself")
+        own = contextvars.copy_context() if context else None
+        task = Future(fn, args, Extra(kwargs or {}, own, name, force))
+        self._core.admit(task, priority)
+        return task
+
+    def _submit_bulk(
+        self,
+        fn: Callable[..., Any],
+        items: Sequence[tuple[Any, ...]],
+        *,
+        priority: int = 0,
+        context: bool = True,
+        grain: int = 1,
+    ) -> Bulk:
+        return Bulk(self._core, fn, items, priority, contextvars.copy_context() if context else None, grain)
+
+    def _broadcast(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Future]:
+        extras = [Extra(kwargs, contextvars.copy_context()) for _ in range(self._core.max_workers)]
+        tasks = [Future(fn, args, extra) for extra in extras]
+        self._core.broadcast(tasks)
+        return tasks
+
+    def _resize(self, max_workers: int, max_threads: int) -> None:
+        self._core.resize(max_workers, max_threads)
+
+    def _close(self) -> None:
+        self._core.close(drain=True)
+
+    def _cancel_pending(self) -> int:
+        return self._core.cancel_pending()
+
+    def wait_idle(self, timeout: float | None = None) -> bool:
+        core = self._core
+        source = Side()
+        source.sleepers = core.watchers
+        return await_(source, (), True, core.is_idle, timeout)
+
+    def _unfinished(self) -> list[Future]:
+        return self._core.unfinished()
+
+    def _live_threads(self) -> list[threading.Thread]:
+        with _lock:
+            return [worker.thread for worker in self._core.workers if worker.thread is not None]
+
+    def _counters(self) -> dict[str, int]:
+        core = self._core
+        with _lock:
+            return core.counts | {
+                "max_threads": core.max_threads,
+                "threads": len(core.workers),
+                "idle": len(core.sleepers),
+                "searching": core.searching,
+                "running": sum(worker.task is not None for worker in core.workers),
+                "excess": len(core.excess),
+                "injected": len(core.injector),
+                "local": sum(
+                    len(processor.queue) + len(processor.inbox) + len(processor.mail) for processor in core.processors
+                ),
+            }
+
+    @property
+    def max_workers(self) -> int:
+        return self._core.max_workers
+
+    @property
+    def _closed(self) -> bool:
+        return self._core.closed
+
+    @property
+    def _breakage(self) -> BaseException | None:
+        return self._core.broken
+
+    def __del__(self) -> None:
+        if hasattr(self, "_core"):
+            self._core.close(drain=True)
+
+
+class Bulk:
+    """See the contract.  A runner is a task that makes one call after the other; while calls are left, one runner waits
+    in a queue for whoever has nothing to do."""
+
+    def __init__(
+        self,
+        core: Core,
+        fn: Callable[..., Any],
+        items: Sequence[tuple[Any, ...]],
+        priority: int,
+        context: contextvars.Context | None,
+        grain: int,
+    ) -> None:
+        self.core = core
+        self.fn = fn
+        self.items: list[Any] = list(items)
+        self.priority = priority
+        self.extra = Extra({}, None) if context is None else Extra({}, context) if context else None
+        self.grain = grain
+        self.outcomes: list[Any] = [_UNSET] * len(self.items)
+        self.cursor = 0
+        self.spots: dict[int, Side] = {}  # who waits for which call
+        self.generation = core.generation
+        self.lost: BaseException | None = None
+        self.runners: list[Future] = []  # the one that waits
+        if self.items:
+            self._launch()
+
+    def _launch(self) -> None:
+        runner = Future(self._work, (), Extra({}, None, name_of(self.fn)))
+        runner.add_done_callback(self._lose)
+        self.runners[:] = [runner]
+        self.core.admit(runner, self.priority)
+
+    def _work(self) -> None:
+        items, outcomes, spots = self.items, self.outcomes, self.spots
+        if self.cursor + self.grain < len(items):
+            self._launch()
+        turn = 0
+        while True:
+            with _lock:
+                start = self.cursor
+                self.cursor = stop = min(start + self.grain, len(items))
+            for index in range(start, stop):
+                extra = self.extra
+                if extra is not None and extra.context is not None:
+                    extra = Extra({}, extra.context.copy())
+                outcome = call(self.fn, items[index], extra)
+                items[index] = None
+                with _lock:
+                    outcomes[index] = outcome
+                    if spots and index in spots:
+                        for parker in spots.pop(index).sleepers:
+                            parker.unpark()
+            turn += 1
+            if start == stop or self._is_due(turn):
+                return
+
+    def _is_due(self, turn: int) -> bool:
+        """Has something in the injector a claim to this worker now?"""
+        order = self.core.injector.order
+        if not order:
+            return False
+        worker = _local.worker
+        if turn % FAIR == 0 and worker.processor is not None:
+            worker.processor.tick = -1  # the next dispatch looks there first
+            return True
+        return order[-1] > max(self.priority, 0)
+
+    def _lose(self, runner: Future) -> None:
+        """A runner has ended; if it never ran, the calls that are left have no result."""
+        if runner.cancelled() or runner.exception() is not None:
+            self._end(CancelledError() if runner.cancelled() else runner.exception())
+
+    def _end(self, error: BaseException | None) -> None:
+        with _lock:
+            self.lost = self.lost or error
+            self.cursor = len(self.items)
+            sleepers = [parker for spot in self.spots.values() for parker in spot.sleepers]
+            for parker in sleepers:
+                parker.unpark()
+
+    def _is_over(self, index: int) -> bool:
+        return self.outcomes[index] is not _UNSET or self.lost is not None
+
+    def result(self, index: int, timeout: float | None = None) -> Any:
+        if not self._is_over(index):
+            if self.generation != self.core.generation:
+                self.lost = ForkedError("these calls belong to the parent process; make them anew in the child")
+            with _lock:
+                spot = self.spots.setdefault(index, Side())
+            if not await_(spot, self.runners, True, lambda: self._is_over(index), timeout):
+                raise TimeoutError
+        outcome = self.outcomes[index]
+        if outcome is _UNSET:
+            raise type(self.lost)(*self.lost.args) if self.lost is not None else CancelledError
+        self.outcomes[index] = None
+        if type(outcome) is Failure:
+            outcome.asked = True
+            try:
+                raise outcome.error
+            finally:
+                del outcome, self
+        return outcome
+
+    def cancel(self) -> None:
+        self._end(CancelledError())
+        for runner in self.runners:
+            runner.cancel()
+        for outcome in self.outcomes:
+            if type(outcome) is Failure:
+                outcome.asked = True
+
+
+class blocking:
+    """See the contract."""
+
+    def __init__(self) -> None:
+        self._gave = False
+
+    def __enter__(self) -> None:
+        worker = _local.worker
+        if worker is None or worker.task is None:
+            return
+        worker.raise_shield()
+        with _lock:
+            self._gave, helper = worker.core.give_up(worker)
+        try:
+            if helper is not None:
+                worker.core.start(helper)
+        finally:
+            worker.shielded -= 1
+
+    def __exit__(self, *error: object) -> None:
+        if not self._gave:
+            return
+        self._gave = False
+        worker = _local.worker
+        with _lock:
+            if worker is not None and worker in worker.core.workers:
+                worker.core.take_back(worker)
+
+
+class isolate:
+    """See the contract."""
+
+    def __enter__(self) -> None:
+        if _local.worker is not None:
+            _local.worker.isolated += 1
+
+    def __exit__(self, *error: object) -> None:
+        if _local.worker is not None:
+            _local.worker.isolated -= 1
+
+
+def checkpoint() -> None:
+    worker = _local.worker
+    if worker is not None:
+        worker.checkpoint()
+
+
+def current_engine() -> Engine | None:
+    worker = _local.worker
+    return None if worker is None or worker.task is None else worker.core.engine()
+
+
+def current_future() -> Future | None:
+    worker = _local.worker
+    return None if worker is None else worker.task
+
+
+def engines() -> list[Engine]:
+    with _lock:
+        return [engine for core in tuple(cores) if (engine := core.engine()) is not None]
+
+
+def main_ended() -> None:
+    MainThread.ended = True
+    for core in tuple(cores):
+        core.refusing = True
+
+
+def before_fork() -> None:
+    _lock.acquire()
+
+
+def after_fork_in_parent() -> None:
+    _lock.release()
+
+
+def after_fork_in_child() -> None:
+    _lock._at_fork_reinit()  # type: ignore[attr-defined]
+    _local.worker = None
+    for core in tuple(cores):
+        orphans = core.unfinished()
+        core.generation += 1
+        core.forget()
+        for task in orphans:
+            if task._side is not None:
+                task._side.condition = None
+            error = ForkedError("the task belongs to the parent process; submit it anew in the child")
+            task._close(task._state, FINISHED, Failure(error, asked=True))

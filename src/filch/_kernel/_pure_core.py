@@ -1,0 +1,533 @@
+"""The pure kernel's engine without its face: who runs what and when.
+
+Everything is guarded by `_lock`, so a search for work is one step, and `searching` counts the workers that have been
+called and have not come yet.  Steps and races: native/README.md; the rules for this code: head of `_pure_future`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import _base
+from concurrent.futures.thread import BrokenThreadPool
+from typing import TYPE_CHECKING, Any
+
+from filch._kernel._pure_future import PENDING, Failure, Future, Parker, _local, _lock
+from filch._kernel._pure_worker import Frame, Injector, Processor, Worker
+from filch.exceptions import PoolShutdown
+
+if TYPE_CHECKING:
+    from filch._kernel._pure import Engine
+
+RING = 256  # tasks in a local deque; with one more, its oldest half moves to the injector
+STEAL = 32  # tasks taken from a victim at most
+BATCH = 128  # tasks taken from the injector at most
+FAIR = 61  # every so many dispatches look at the injector first; every so many of its takes serve the oldest task
+HELP_DEPTH = 64  # tasks that may lie on top of each other on one stack
+RESTARTS = 3  # tries in a row to run a prologue that fails, with `restart`
+
+cores: weakref.WeakSet[Core] = weakref.WeakSet()
+
+
+class MainThread:
+    """Has the main thread come to its end?  Then the interpreter is on its way out."""
+
+    ended = False
+
+
+class Core:
+    """An engine without its face: what the workers hold on to."""
+
+    def __init__(self, **options: Any) -> None:
+        self.lifo: bool = options["lifo"]
+        self.max_threads: int = options["max_threads"]
+        self.keep_alive: float = options["keep_alive"]
+        self.start_thread: Callable[[Callable[[], None], int], threading.Thread] = options["start_thread"]
+        self.prologue: Callable[[], None] | None = options["prologue"]
+        self.restart: bool = options["restart"]
+        self.random = random.Random(options["seed"])
+        self.engine: Callable[[], Engine | None] = lambda: None
+        self.root = Frame(self, None)
+        self.closed = self.draining = self.warned = False
+        self.broken: BaseException | None = None
+        self.refusing = MainThread.ended
+        self.max_workers: int = options["max_workers"]
+        self.counts = dict.fromkeys(
+            ("submitted", "steals", "stolen", "spilled", "parks", "wakes", "handoffs", "threads_started"), 0
+        )
+        self.generation = 0
+        self.forget()
+        cores.add(self)
+
+    def forget(self) -> None:
+        """Be as new, without threads and tasks."""
+        self.injector = Injector()
+        self.processors = [Processor() for _ in range(self.max_workers)]
+        self.free = list(self.processors[::-1])  # processors that no worker holds
+        self.surplus = 0  # processors to take away
+        self.workers: list[Worker] = []
+        self.sleepers: list[Worker] = []  # without work; the last has slept shortest
+        self.excess: list[Worker] = []  # run a task without a processor, back from a block
+        self.searching = 0
+        self.watchers: list[Parker] = []  # wait until the engine is idle
+        self.ended = False
+
+    # Submitting.
+
+    def admit(self, task: Future, priority: int = 0) -> None:
+        worker = _local.worker
+        with _lock:
+            if self.refusing:
+                self._refuse(worker)
+            self.counts["submitted"] += 1
+            if worker is None or worker.core is not self or worker.task is None:
+                task._home = self.root
+                self.injector.push(task, priority)
+            else:
+                task._home = worker.open_frame()
+                self._push(worker.processor, task, priority)
+            helper = self.recruit() if self.free else None
+        if helper is not None:
+            try:
+                self.start(helper)
+            except BaseException:
+                if task.cancel():
+                    raise
+
+    def _push(self, processor: Processor | None, task: Future, priority: int) -> None:
+        if processor is None or priority:
+            self.injector.push(task, priority)
+            return
+        queue = processor.queue
+        if len(queue) >= RING:
+            for _ in range(RING // 2):
+                self.injector.push(queue.popleft())
+            self.counts["spilled"] += RING // 2
+        queue.append(task)
+
+    def _refuse(self, worker: Worker | None) -> None:
+        if self.broken is not None:
+            raise self.broken_error()
+        if self.closed and not (self.draining and self._may_still_spawn(worker)):
+            raise PoolShutdown("cannot schedule new futures after shutdown; keep the pool open until its last submit")
+        if MainThread.ended and threading.current_thread() is threading.main_thread():
+            raise PoolShutdown("cannot schedule new futures after interpreter shutdown; submit before the program ends")
+
+    def _may_still_spawn(self, worker: Worker | None) -> bool:
+        """After shutdown, fork-join goes on: a task may spawn if it came from outside or a task above it still runs.
+
+        A task that is its own successor may not, so the end comes.
+        """
+        if worker is None or worker.core is not self or worker.task is None:
+            return False
+        return worker.home is self.root or worker.home.living() is not self.root
+
+    def broken_error(self) -> BrokenThreadPool:
+        error = BrokenThreadPool(
+            f"the initializer raised {self.broken!r}, so the pool takes no task; mend it, or pass on_broken='restart'"
+        )
+        error.__cause__ = self.broken
+        return error
+
+    # Calling workers and putting them to sleep.
+
+    def visible(self) -> bool:
+        """Is there work that any worker with a processor may take?"""
+        return bool(
+            self.injector.order
+            or any(processor.queue or processor.inbox for processor in self.processors)
+            or any(processor.mail for processor in self.free)
+        )
+
+    def recruit(self, every: bool = False) -> Worker | None:
+        """Call one worker for work that became visible; if a new thread is to come, it is returned for `start`.
+
+        Nobody is called while another is on its way, unless `every`; new threads come while more tasks wait than that.
+        """
+        if self.searching >= len(self.free):
+            return None
+        if self.sleepers:
+            if every or not self.searching:
+                self._wake()
+            return None
+        queued = len(self.injector) + any(p.queue or p.inbox or p.mail for p in self.processors)
+        if (self.searching and self.searching >= queued and not every) or len(self.workers) >= self.max_threads:
+            return None
+        taken = {worker.number for worker in self.workers}
+        worker = Worker(self, next(number for number in range(len(taken) + 1) if number not in taken))
+        self.counts["threads_started"] += 1
+        self.searching += 1
+        self.workers.append(worker)
+        return worker
+
+    def _wake(self) -> None:
+        worker = self.sleepers[-1]
+        parker = worker.parker
+        self.counts["wakes"] += 1
+        self.searching += 1
+        worker.called = True
+        parker.armed = False
+        del self.sleepers[-1]
+        parker.lock.release()
+
+    def start(self, worker: Worker) -> None:
+        try:
+            worker.thread = self.start_thread(worker.main, worker.number)
+        except BaseException as error:
+            with _lock:
+                if worker.ident is not None:
+                    return  # it did start
+                self.workers.remove(worker)
+                self.searching -= 1
+                alone, warned, self.warned = not self.workers, self.warned, True
+            if alone or not isinstance(error, RuntimeError | OSError | MemoryError):
+                raise
+            if not warned:
+                logging.getLogger("filch").warning(
+                    "no thread could be started (%s); the pool goes on with the %d it has", error, len(self.workers)
+                )
+
+    def begin_thread(self, worker: Worker) -> bool:
+        """Run the prologue; False if it failed."""
+        for attempt in range(1, RESTARTS + 1):
+            try:
+                if self.prologue is not None:
+                    self.prologue()
+                return True
+            except BaseException as error:
+                _base.LOGGER.critical("Exception in initializer:", exc_info=True)
+                if self.restart and attempt < RESTARTS:
+                    continue
+                with _lock:
+                    self.broken = error
+                    doomed = self.drain()
+                    failures = [Failure(self.broken_error(), asked=True) for _ in doomed]
+                    if self.restart:
+                        self.broken = None
+                    else:
+                        self.refusing = self.closed = True
+                    self._arrive(worker)
+                    self._leave(worker)
+                for task, failure in zip(doomed, failures, strict=True):
+                    task._finish(failure)
+                break
+        return False
+
+    def next(self, worker: Worker) -> Future | None:
+        """The next task for a worker that has none, begun; sleeps until there is one.  None: the thread is to end."""
+        while True:
+            helper = None
+            with _lock:
+                if worker not in self.workers:
+                    return None  # a forked child has forgotten it
+                self._arrive(worker)
+                task = self.find(worker)
+                if task is not None:
+                    if self.free and self.visible():
+                        helper = self.recruit()
+                else:
+                    self.counts["parks"] += 1
+                    self._release(worker)
+                    self.sleepers.append(worker)
+                    worker.parker.armed = True
+                    if self.free and not self.searching and self.visible():
+                        continue
+                    if self._ends(worker):
+                        return None
+                    patience = self.keep_alive if len(self.workers) > self.max_workers else None
+            if task is None:
+                worker.parker.park(patience)
+                if patience is not None and self._retires(worker):
+                    return None
+                continue
+            if helper is not None:
+                self.start(helper)
+            return task
+
+    def _arrive(self, worker: Worker) -> None:
+        if worker.called:
+            worker.called = False
+            self.searching -= 1
+        elif worker in self.sleepers:
+            self.sleepers.remove(worker)
+            worker.parker.armed = False
+
+    def _leave(self, worker: Worker) -> None:
+        self._release(worker)
+        self._arrive(worker)
+        self.workers.remove(worker)
+        self._ends(None)
+
+    def _retires(self, worker: Worker) -> bool:
+        with _lock:
+            retires = worker in self.sleepers and len(self.workers) > self.max_workers
+            if retires:
+                self._leave(worker)
+            return retires
+
+    def _ends(self, worker: Worker | None) -> bool:
+        """Tell who waits for it if the engine is idle; True if it is over, and `worker` has been taken off."""
+        if not self.ended and self.is_idle():
+            for parker in self.watchers:
+                parker.unpark()
+            self.ended = self.closed
+        if self.ended and worker is not None:
+            self._arrive(worker)
+            self.workers.remove(worker)
+        while self.ended and self.sleepers:
+            self._wake()
+        return self.ended
+
+    # Finding work.
+
+    def find(self, worker: Worker) -> Future | None:
+        """A task for a worker, begun: its own, else from the injector, else stolen."""
+        if worker.processor is None:
+            if worker in self.excess:
+                self.excess.remove(worker)
+            if not self.free:
+                return None
+            with_mail = [at for at, processor in enumerate(self.free) if processor.mail]
+            worker.processor = self.free.pop(with_mail[-1] if with_mail else -1)
+        processor = worker.processor
+        if self.excess:  # one task too many is running: its worker gets this processor
+            self.excess[0].processor = processor
+            worker.processor = None
+            del self.excess[0]
+            return None
+        if self.surplus:
+            self.surplus -= 1
+            worker.processor = None
+            self._dismiss(processor)
+            return None
+        processor.tick += 1
+        order = self.injector.order
+        task = self._first(worker, processor.mail) if processor.mail else None
+        while task is None and order and order[-1] > 0:
+            task = self._injected(worker)
+        if task is None and processor.tick % FAIR == 0:
+            task = self._from_outside(worker, processor)
+        task = task or self._own(worker) or self._from_outside(worker, processor)
+        return task or self._stolen(worker, processor) or self._posted(worker)
+
+    def _first(self, worker: Worker, queue: Any) -> Future | None:
+        while queue:
+            task: Future = queue.popleft()
+            if worker.begin(task):
+                return task
+        return None
+
+    def _own(self, worker: Worker) -> Future | None:
+        queue = worker.processor.queue  # type: ignore[union-attr]
+        if not self.lifo:
+            return self._first(worker, queue)
+        while queue:
+            task = queue.pop()
+            if worker.begin(task):
+                return task
+        return None
+
+    def _injected(self, worker: Worker) -> Future | None:
+        injector = self.injector
+        injector.takes += 1
+        task = injector.take(oldest=injector.takes % FAIR == 0)
+        return task if task is not None and worker.begin(task) else None
+
+    def _from_outside(self, worker: Worker, processor: Processor) -> Future | None:
+        """The next task of the batch at hand; after its last one, take the next batch.
+
+        Only priority 0 comes in batches of more than one: what is in the inbox is overtaken by what is above 0 alone.
+        """
+        injector = self.injector
+        task = self._first(worker, processor.inbox)
+        while task is None and injector.order:
+            task = self._injected(worker)
+            lane = injector.lanes.get(0)
+            if lane and injector.order[-1] == 0:
+                share = min(BATCH - 1, len(lane) // len(self.processors))
+                processor.inbox.extend(taken for _ in range(share) if (taken := injector.take()) is not None)
+                task = task or self._first(worker, processor.inbox)
+        return task
+
+    def _stolen(self, worker: Worker, processor: Processor) -> Future | None:
+        start = self.random.randrange(len(self.processors)) if len(self.processors) > 1 else 0
+        for victim in self.processors[start:] + self.processors[:start]:
+            for queue, mine in ((victim.queue, processor.queue), (victim.inbox, processor.inbox)):
+                while queue and victim is not processor:
+                    self.counts["steals"] += 1
+                    loot = [queue.popleft() for _ in range(min(STEAL, (len(queue) + 1) // 2))]
+                    self.counts["stolen"] += len(loot)
+                    mine.extend(loot)
+                    task = self._own(worker) or self._first(worker, processor.inbox)
+                    if task is not None:
+                        return task
+        return None
+
+    def _posted(self, worker: Worker) -> Future | None:
+        """Nothing is left but mail for a processor that nobody holds: change over to it."""
+        if any(other.mail for other in self.free):
+            self._release(worker)
+            return self.find(worker)
+        return None
+
+    # Waiting and blocking.
+
+    def help(self, worker: Worker, awaited: Sequence[Any], timed: bool) -> Future | None:
+        """What a waiting worker runs meanwhile, begun: a task that it awaits, else a descendant of its own task."""
+        if worker.isolated:
+            return None
+        deep = timed or worker.processor is None or len(worker.stack) > HELP_DEPTH or _is_deep()
+        if deep and self._has_relief():
+            return None
+        for future in awaited:
+            own = type(future) is Future and type(future._home) is Frame and future._home.core is self
+            if own and worker.begin(future):
+                self._trim(worker)
+                return future  # type: ignore[no-any-return]
+        return self._descendant(worker) if worker.frame is not None else None
+
+    def _has_relief(self) -> bool:
+        """Is there a thread, or may there be one, to take over the processor of one that sleeps?"""
+        return bool(self.sleepers) or len(self.workers) < self.max_threads
+
+    def _descendant(self, worker: Worker) -> Future | None:
+        own = [] if worker.processor is None else [worker.processor]
+        queues = [queue for processor in own + self.processors for queue in (processor.queue, processor.inbox)]
+        if not self._has_relief():
+            queues += self.injector.lanes.values()  # it may be long, and is searched only when nobody can take over
+        for queue in queues:
+            for task in reversed(tuple(queue)):
+                frame = task._home if task._state == PENDING else None
+                while frame is not None and frame is not worker.frame:
+                    frame = frame.above
+                if frame is not None and worker.begin(task):
+                    self._trim(worker)
+                    return task
+        return None
+
+    def _trim(self, worker: Worker) -> None:
+        """Drop what was begun elsewhere from the end of the own deque."""
+        queue = worker.processor.queue if worker.processor is not None else ()
+        while queue and queue[-1]._state != PENDING:
+            queue.pop()
+
+    def give_up(self, worker: Worker) -> tuple[bool, Worker | None]:
+        """Let go of the processor before a block: (is there something to take back, a worker to start)."""
+        if worker.processor is None:
+            if worker not in self.excess:
+                return False, None
+            self.excess.remove(worker)
+            return True, None
+        self._release(worker)
+        self.counts["handoffs"] += 1
+        return True, self.recruit() if self.visible() else None
+
+    def take_back(self, worker: Worker) -> None:
+        """After a block: a processor if one is free, else run in excess until another worker stands down."""
+        if self.free:
+            worker.processor = self.free.pop()
+        else:
+            self.excess.append(worker)
+
+    def _release(self, worker: Worker) -> None:
+        processor = worker.processor
+        if processor is None:
+            return
+        worker.processor = None
+        if self.surplus:
+            self.surplus -= 1
+            self._dismiss(processor)
+        else:
+            self.free.append(processor)
+
+    # Size and end.
+
+    def resize(self, max_workers: int, max_threads: int) -> None:
+        with _lock:
+            self.max_threads = max_threads
+            change = max_workers - self.max_workers + self.surplus
+            self.max_workers = max_workers
+            self.surplus = max(-change, 0)
+            for _ in range(change):
+                self.processors.append(Processor())
+                self.free.append(self.processors[-1])
+            while self.surplus and self.free:
+                self.surplus -= 1
+                self._dismiss(self.free.pop())
+            helpers = [self.recruit(every=True) for _ in range(change) if self.visible()]
+        self._start_all(helpers)
+
+    def _dismiss(self, processor: Processor) -> None:
+        self.processors.remove(processor)
+        for task in (*processor.mail, *processor.inbox, *processor.queue):
+            self.injector.push(task)
+        processor.inbox.clear()
+        processor.queue.clear()
+
+    def _start_all(self, workers: Sequence[Worker | None]) -> None:
+        for worker in workers:
+            if worker is not None:
+                self.start(worker)
+
+    def broadcast(self, tasks: Sequence[Future]) -> None:
+        with _lock:
+            if self.refusing:
+                self._refuse(_local.worker)
+            for task, processor in zip(tasks, self.processors, strict=False):
+                task._home = self.root
+                processor.mail.append(task)
+            helpers = [self.recruit(every=True) for _ in tuple(self.free)]
+        self._start_all(helpers)
+
+    def close(self, drain: bool) -> None:
+        """Refuse tasks from outside and, without `drain`, from inside; end when the last one has ended."""
+        with _lock:
+            self.draining = drain and (self.draining or not self.closed)
+            self.closed = self.refusing = True
+            helper = self.recruit() if self.visible() else None
+            self._ends(None)
+        self._start_all([helper])
+
+    def drain(self) -> list[Future]:
+        """Take all tasks that have not started off their queues.  Under the lock."""
+        queued: list[Future] = []
+        for queue in (
+            *self.injector.lanes.values(),
+            *(queue for p in self.processors for queue in (p.mail, p.inbox, p.queue)),
+        ):
+            queued += queue
+            queue.clear()
+        self.injector = Injector()
+        return [task for task in queued if task._state == PENDING]
+
+    def cancel_pending(self) -> int:
+        self.close(drain=False)
+        with _lock:
+            queued = self.drain()
+        cancelled = sum(task.cancel() for task in queued)
+        with _lock:
+            self._ends(None)
+        return cancelled
+
+    def unfinished(self) -> list[Future]:
+        with _lock:
+            running = [task for worker in self.workers for task in (*(under[0] for under in worker.stack), worker.task)]
+            queued = [task for p in self.processors for task in (*p.mail, *p.inbox, *p.queue)]
+            queued += [task for lane in self.injector.lanes.values() for task in lane]
+        return [task for task in running + queued if task is not None and not task.done()]
+
+    def is_idle(self) -> bool:
+        return len(self.sleepers) == len(self.workers) and not self.visible()
+
+
+def _is_deep() -> bool:
+    """Is more than two thirds of the recursion limit in use on this thread?"""
+    try:
+        sys._getframe(sys.getrecursionlimit() * 2 // 3)
+    except ValueError:
+        return False
+    return True

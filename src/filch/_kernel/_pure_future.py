@@ -1,0 +1,444 @@
+"""The pure kernel's future, and how a thread sleeps until something is done.  What workers do meanwhile is in `_pure`.
+
+One re-entrant lock, `_lock`, guards every state, queue and list of the pure kernel.  Three rules make that enough:
+
+1. A signal handler or a destructor may run kernel code in the middle of kernel code of the same thread, and a handler
+   may raise there.  So between a check and the store that relies on it stands no call; where two stores belong
+   together, the only call comes last.
+2. Whoever is about to sleep announces it first, and after that looks once more for what it would sleep for.
+3. Code of the user's runs without the lock, and nobody sleeps with it, not even a destructor that was entered with it.
+
+Lock order: the condition of a future, then `_lock`.  The protocol pages are in native/README.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import _base
+from time import monotonic
+from typing import Any, Protocol
+
+PENDING, RUNNING, FINISHED = _base.PENDING, _base.RUNNING, _base.FINISHED
+CANCELLED, NOTIFIED = _base.CANCELLED, _base.CANCELLED_AND_NOTIFIED
+DONE = frozenset((CANCELLED, NOTIFIED, FINISHED))
+
+_lock = threading.RLock()
+
+
+class Sleeper(Protocol):
+    """What a future needs to know of a worker."""
+
+    task: Any
+
+    def wait(
+        self, source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], deadline: float | None
+    ) -> bool: ...
+
+    def interrupt(self, task: Any, side: Side) -> None: ...
+
+
+class _Local(threading.local):
+    worker: Any = None  # the _Worker of this thread
+
+
+_local = _Local()
+
+
+class Parker:
+    """A thread's place to sleep.  `armed` is written under `_lock`: an armed parker gets one token, never two."""
+
+    __slots__ = ("armed", "lock")
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def unpark(self) -> None:
+        if self.armed:
+            self.armed = False
+            self.lock.release()
+
+    def park(self, timeout: float | None = None) -> None:
+        """Sleep until unparked or until `timeout` seconds are over, with `_lock` let go however deep it is held."""
+        held = _lock._release_save() if _lock._is_owned() else None  # type: ignore[attr-defined]
+        try:
+            if self.lock.acquire(True, -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)):
+                return
+        finally:
+            if held is not None:
+                _lock._acquire_restore(held)  # type: ignore[attr-defined]
+        with _lock:
+            late = not self.armed
+            self.armed = False
+        if late:  # the token came between the timeout and the lock
+            self.lock.acquire()
+
+
+class Failure:
+    """An error in the place of a result.  If it goes and nobody has asked for it, it is logged."""
+
+    __slots__ = ("asked", "error", "name")
+
+    def __init__(self, error: BaseException, name: str = "", asked: bool = False) -> None:
+        self.error = error
+        self.name = name
+        self.asked = asked
+
+    def __del__(self) -> None:
+        if not self.asked and not sys.is_finalizing():
+            logging.getLogger("filch").error("nobody asked for the error of %s", self.name, exc_info=self.error)
+
+
+class Extra:
+    """What few tasks have.  Without it a task has no keyword arguments and runs in an empty context."""
+
+    __slots__ = ("context", "force", "kwargs", "name")
+
+    def __init__(
+        self, kwargs: dict[str, Any], context: contextvars.Context | None, name: str | None = None, force: bool = False
+    ) -> None:
+        self.kwargs = kwargs
+        self.context = context  # None: run in the worker's own
+        self.name = name
+        self.force = force
+
+
+class Side:
+    """What few futures have: somebody who waits, listens or interrupts."""
+
+    __slots__ = ("callbacks", "condition", "interrupted", "sleepers", "waiters")
+
+    def __init__(self) -> None:
+        self.condition: threading.Condition | None = None
+        self.waiters: _Waiters | None = None  # made together with the condition
+        self.callbacks: list[Callable[[Any], object]] = []
+        self.sleepers: list[Parker] = []
+        self.interrupted = False
+
+
+def name_of(fn: object) -> str:
+    return getattr(fn, "__qualname__", None) or type(fn).__qualname__
+
+
+def call(fn: Callable[..., Any], args: Sequence[Any], extra: Extra | None) -> Any:
+    """The result of a call, or a `Failure`.  The traceback starts in the called function."""
+    try:
+        if extra is None:
+            return contextvars.Context().run(fn, *args)
+        if extra.context is None:
+            return fn(*args, **extra.kwargs)
+        return extra.context.run(fn, *args, **extra.kwargs)
+    except BaseException as error:
+        error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+        name = extra.name if extra and extra.name else name_of(fn)
+        del fn, args, extra  # the error's traceback leads to this frame
+        return Failure(error, name)
+
+
+class Future(_base.Future):  # type: ignore[type-arg]
+    """See the contract, `_native.pyi`."""
+
+    # _value: the arguments until the task starts; then the result, or a Failure.
+    # _home: where it was spawned (a Frame) while PENDING, its worker while RUNNING; None in a future made by hand.
+    __slots__ = ("_extra", "_fn", "_home", "_side", "_state", "_value")
+
+    def __init__(self, _fn: Any = None, _args: Any = None, _extra: Extra | None = None) -> None:
+        self._state = PENDING
+        self._fn = _fn
+        self._value = _args
+        self._extra = _extra
+        self._side: Side | None = None
+        self._home: Any = None
+
+    def _aside(self) -> Side:
+        side = Side()
+        if self._side is None:
+            self._side = side
+        return self._side
+
+    # What the standard library's wait(), as_completed() and asyncio reach into.
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        with _lock:
+            side = self._aside()
+            condition, waiters = threading.Condition(), _Waiters(weakref.ref(self))
+            if side.condition is None:
+                side.waiters = waiters
+                side.condition = condition
+            return side.condition
+
+    @property
+    def _waiters(self) -> _Waiters:  # type: ignore[override]
+        with self._condition:
+            assert self._side is not None
+            assert self._side.waiters is not None
+            return self._side.waiters
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Any], object]]:
+        with _lock:
+            return self._aside().callbacks
+
+    @property
+    def _result(self) -> Any:
+        return self._value if self._state == FINISHED and type(self._value) is not Failure else None
+
+    @_result.setter
+    def _result(self, result: Any) -> None:
+        if result is not None or type(self._value) is not Failure:
+            self._value = result
+
+    @property
+    def _exception(self) -> BaseException | None:
+        return self._value.error if type(self._value) is Failure else None
+
+    @_exception.setter
+    def _exception(self, error: BaseException | None) -> None:
+        self._value = None if error is None else Failure(error, asked=True)
+
+    def _get_snapshot(self) -> tuple[bool, bool, Any, BaseException | None]:
+        if self._state != FINISHED:
+            return self.done(), self.cancelled(), None, None
+        return True, False, self._result, self.exception()
+
+    # The caller's side.
+
+    def done(self) -> bool:
+        return self._state in DONE
+
+    def running(self) -> bool:
+        return self._state == RUNNING
+
+    def cancelled(self) -> bool:
+        return self._state == CANCELLED or self._state == NOTIFIED
+
+    def result(self, timeout: float | None = None) -> Any:
+        try:
+            self._wait(timeout)
+            if type(self._value) is Failure:
+                self._value.asked = True
+                raise self._value.error
+            return self._value
+        finally:
+            del self  # the error's traceback leads to this frame: no circle
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._wait(timeout)
+        if type(self._value) is not Failure:
+            return None
+        self._value.asked = True
+        error = self._value.error
+        if isinstance(error, StopIteration) and asyncio._get_running_loop() is not None:
+            stopped = RuntimeError("a task raised StopIteration, which cannot be raised in a coroutine; return instead")
+            stopped.__cause__ = error
+            return stopped
+        return error
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._state not in DONE:
+            with _lock:
+                side = self._aside()
+            if not await_(side, (self,), True, self.done, timeout):
+                raise TimeoutError
+        if self._state != FINISHED:
+            raise _base.CancelledError
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        with _lock:
+            side = self._aside()
+            if self._state not in DONE:
+                side.callbacks.append(fn)
+                return
+        self._call_back(fn)
+
+    def _call_back(self, fn: Callable[[Any], object]) -> None:
+        try:
+            fn(self)
+        except BaseException:
+            _base.LOGGER.exception("exception calling callback for %r", self)
+
+    def _invoke_callbacks(self) -> None:
+        callbacks = self._done_callbacks
+        while callbacks:
+            self._call_back(callbacks.pop(0))
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.wrap_future(self).__await__()
+
+    # The ends of a future.  Exactly one caller of `_settle` wins.
+
+    def cancel(self) -> bool:
+        if self._settle(PENDING, NOTIFIED if self._home is not None else CANCELLED, None):
+            self._tell()
+        return self.cancelled()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        if self._settle(CANCELLED, NOTIFIED, None):
+            return False
+        with _lock:
+            if self._state == PENDING:
+                self._state = RUNNING
+                return True
+        _base.LOGGER.critical("Future %s in unexpected state: %s", id(self), self._state)
+        raise RuntimeError("Future in unexpected state")
+
+    def set_result(self, result: Any) -> None:
+        if not self._finish(result):
+            raise _base.InvalidStateError(f"{self._state}: {self!r}")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        assert exception is not None
+        failure = Failure(exception, name_of(self._fn), asked=True)
+        self.set_result(failure)
+        failure.asked = self._home is None
+
+    def interrupt(self) -> bool:
+        if self.cancel():
+            return True
+        with _lock:
+            side = self._aside()
+            worker = self._home
+            if self._state != RUNNING:
+                return False
+            if worker is not None:
+                worker.interrupt(self, side)
+            return True
+
+    def expire(self, error: BaseException) -> bool:
+        worker = self._home
+        failure = Failure(error, name_of(self._fn), asked=True)
+        if not self._finish(failure):
+            return False
+        failure.asked = False
+        with _lock:
+            side = self._aside()
+            if hasattr(worker, "interrupt"):
+                worker.interrupt(self, side)
+        return True
+
+    def _finish(self, value: Any) -> bool:
+        if not (self._settle(RUNNING, FINISHED, value) or self._settle(PENDING, FINISHED, value)):
+            return False
+        self._tell()
+        return True
+
+    def _settle(self, before: str, after: str, value: Any) -> bool:
+        """Move from state `before` to the done state `after`, if it is there, and wake who sleeps."""
+        with _lock:
+            side = self._side
+            condition = side.condition if side is not None else None
+            if condition is None:  # whoever makes one from here on sees the end
+                return self._close(before, after, value)
+        assert side is not None
+        with condition:
+            with _lock:
+                closed = self._close(before, after, value)
+            if closed and after != CANCELLED and side.waiters:
+                how = "cancelled" if after == NOTIFIED else "exception" if type(value) is Failure else "result"
+                for waiter in side.waiters:
+                    getattr(waiter, "add_" + how)(self)
+            condition.notify_all()
+        return closed
+
+    def _close(self, before: str, after: str, value: Any) -> bool:
+        if self._state != before:
+            return False
+        self._value = value
+        self._state = after
+        self._fn = self._extra = None
+        if self._side is not None:
+            for parker in self._side.sleepers:
+                parker.unpark()
+        return True
+
+    def _tell(self) -> None:
+        """After the end, by whoever brought it about: forget the worker, run the callbacks."""
+        self._home = None
+        if self._side is not None:
+            self._invoke_callbacks()
+
+
+class _Waiters(list):  # type: ignore[type-arg]
+    """`Future._waiters`.  A worker that installs a waiter here is about to sleep in `wait()` or `as_completed()`: the
+    waiter's event is replaced by one that helps."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: weakref.ref[Future]) -> None:
+        super().__init__()
+        self.future = future
+
+    def append(self, waiter: Any) -> None:
+        worker = _local.worker
+        if worker is not None and worker.task is not None:
+            if type(waiter.event) is not HelpingEvent:
+                waiter.event = HelpingEvent(type(waiter) is _base._AllCompletedWaiter)
+            waiter.event.futures.append(self.future())
+        super().append(waiter)
+
+    def remove(self, waiter: Any) -> None:
+        super().remove(waiter)
+        if type(waiter.event) is HelpingEvent:
+            waiter.event.futures.remove(self.future())
+
+
+class HelpingEvent:
+    """The `threading.Event` of a standard waiter, for workers."""
+
+    def __init__(self, every: bool) -> None:
+        self.every = every
+        self.futures: list[Any] = []
+        self.flag = False
+        self.sleepers: list[Parker] = []
+
+    def is_set(self) -> bool:
+        return self.flag
+
+    def set(self) -> None:
+        with _lock:
+            self.flag = True
+            for parker in self.sleepers:
+                parker.unpark()
+
+    def clear(self) -> None:
+        self.flag = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return await_(self, self.futures, self.every, self.is_set, timeout)
+
+
+def await_(source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], timeout: float | None) -> bool:
+    """Wait until `done()`: whoever makes it true unparks `source.sleepers` under the lock.  False after the timeout.
+
+    A worker runs or waits for `awaited`: every one of them, or any.
+    """
+    worker = _local.worker
+    deadline = None if timeout is None else monotonic() + timeout
+    if worker is not None and worker.task is not None:
+        return bool(worker.wait(source, awaited, every, done, deadline))
+    parker = Parker()
+    with _lock:
+        source.sleepers.append(parker)
+    try:
+        while True:
+            with _lock:
+                parker.armed = True
+                if done():
+                    return True
+            if deadline is None:
+                parker.park()
+            else:
+                parker.park(deadline - monotonic())
+                if monotonic() >= deadline:
+                    return done()
+    finally:
+        with _lock:
+            source.sleepers[:] = [other for other in source.sleepers if other is not parker]

@@ -1,0 +1,322 @@
+"""The pure kernel's queues and workers.  Which of them a worker turns to, and when, is in `_pure`.
+
+A processor is the right to run one task at a time, with its deque; a worker is a thread, and holds a processor while it
+is active.  All of it is guarded by `_lock`; the rules at the head of `_pure_future` hold here too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from filch._kernel._pure_future import FINISHED, PENDING, RUNNING, Failure, Future, Parker, Side, _local, _lock, call
+from filch._kernel._pure_future import name_of as name_of
+from filch.exceptions import Cancelled, DeadlockError
+
+if TYPE_CHECKING:
+    from filch._kernel._pure_core import Core
+
+_UNSET = object()
+
+
+class Frame:
+    """A running task as the ancestor of what it spawned: `above` leads to the frame that it was spawned in itself."""
+
+    __slots__ = ("above", "core", "done")
+
+    def __init__(self, core: Core, above: Frame | None) -> None:
+        self.core = core
+        self.above = above
+        self.done = False
+
+    def living(self) -> Frame:
+        """The nearest ancestor, or itself, whose task still runs; ended ones are cut out, so chains stay short."""
+        frame = self
+        while frame.done and frame.above is not None:
+            frame = frame.above
+        return frame
+
+
+class Processor:
+    """The right to run one task at a time, with a deque: its owner's end is the right one, the thieves' the left."""
+
+    __slots__ = ("inbox", "mail", "queue", "tick")
+
+    def __init__(self) -> None:
+        self.queue: deque[Future] = deque()
+        self.inbox: deque[Future] = deque()  # a batch from the injector, run in order after the deque
+        self.mail: deque[Future] = deque()  # broadcast tasks, for this processor alone
+        self.tick = 0
+
+
+class Lane(deque[Future]):
+    """Waiting tasks of one priority.  `runs` are [number of the first, how many] of tasks pushed in one go, by which
+    the age of the head is known without a number in each task."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: deque[list[int]] = deque()
+
+
+class Injector:
+    """The queue of the pool: lanes by priority, each first in first out."""
+
+    __slots__ = ("lanes", "newest", "order", "pushed", "takes")
+
+    def __init__(self) -> None:
+        self.lanes: dict[int, Lane] = {}
+        self.order: list[int] = []  # the priorities of the lanes, ascending
+        self.newest: Lane | None = None
+        self.pushed = self.takes = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self.lanes.values()))
+
+    def push(self, task: Future, priority: int = 0) -> None:
+        lane = self.lanes.get(priority)
+        if lane is None:
+            insort(self.order, priority)
+            lane = self.lanes.setdefault(priority, Lane())
+        if lane and self.newest is lane:
+            lane.runs[-1][1] += 1
+        else:
+            lane.runs.append([self.pushed, 1])
+            self.newest = lane
+        self.pushed += 1
+        lane.append(task)
+
+    def take(self, oldest: bool = False) -> Future | None:
+        """The head of the highest lane, or of the one whose head has waited longest."""
+        while self.order:
+            at = -1
+            if oldest and len(self.order) > 1:
+                at = min(range(len(self.order)), key=lambda at: self._age(self.order[at]))
+            lane = self.lanes.get(self.order[at])
+            task = lane.popleft() if lane else None
+            if lane and lane.runs:
+                run = lane.runs[0]
+                run[0] += 1
+                run[1] -= 1
+                if run[1] <= 0:
+                    lane.runs.popleft()
+            if not lane:
+                priority = self.order[at]
+                del self.order[at]
+                if priority in self.lanes and not self.lanes[priority]:
+                    del self.lanes[priority]
+            if task is not None:
+                return task
+        return None
+
+    def _age(self, priority: int) -> int:
+        lane = self.lanes.get(priority)
+        return lane.runs[0][0] if lane and lane.runs else -1
+
+
+class Worker:
+    """A thread of an engine, and what runs on it: tasks lie on top of each other when one that waits runs others."""
+
+    __slots__ = (
+        "call", "called", "core", "frame", "home", "ident", "isolated", "number", "parker", "processor", "shielded",
+        "stack", "task", "thread", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, core: Core, number: int) -> None:
+        self.core = core
+        self.number = number
+        self.parker = Parker()
+        self.called = True  # and on its way: counted in core.searching
+        self.processor: Processor | None = None
+        self.thread: threading.Thread | None = None
+        self.ident: int | None = None
+        self.stack: list[tuple[Any, ...]] = []  # what is under the running task
+        self.task: Future | None = None
+        self.home: Any = None  # the frame in which the running task was spawned
+        self.frame: Frame | None = None  # the running task's own, once it spawns
+        self.call: Any = None
+        self.isolated = self.shielded = 0
+        self.waiting: tuple[Sequence[Any], bool] | None = None  # futures; all of them or any
+
+    def main(self) -> None:
+        """The life of the thread."""
+        core = self.core
+        self.ident = threading.get_ident()
+        self.thread = threading.current_thread()
+        _local.worker = self
+        if core.begin_thread(self):
+            task = core.next(self)
+            while task is not None:
+                self.run(task)
+                task = None  # nothing of it is kept while asleep
+                task = core.next(self)
+
+    def begin(self, task: Future) -> bool:
+        """Claim a task, and lay it on the stack.  Under the lock."""
+        if task._state != PENDING:
+            return False
+        task._state = RUNNING
+        self.stack.append((self.task, self.home, self.frame, self.isolated, self.shielded))
+        self.home = task._home
+        self.call = task._fn, task._value, task._extra
+        self.frame = None
+        self.isolated = self.shielded = 0
+        task._value = None
+        task._home = self
+        self.task = task
+        return True
+
+    def run(self, task: Future) -> None:
+        """Run the task that was begun, on this thread."""
+        fn, args, extra = self.call
+        self.call = None
+        value = self._run_forced(fn, args, extra) if extra is not None and extra.force else call(fn, args, extra)
+        del fn, args
+        failed = type(value) is Failure
+        if failed and isinstance(value.error, Cancelled):
+            value.asked = True  # it was asked to stop, and did
+        if not task._settle(RUNNING, FINISHED, value) and failed:
+            value.asked = True  # its future ended before it
+        del value
+        if self.frame is not None:
+            self.frame.done = True
+            self.frame.above = self.frame.above and self.frame.above.living()
+        self.task, self.home, self.frame, self.isolated, self.shielded = self.stack.pop()
+        task._tell()
+        del task  # an error's traceback leads to this frame: no circle
+
+    def _run_forced(self, fn: Any, args: Any, extra: Any) -> Any:
+        value: Any = _UNSET
+        try:
+            value = call(fn, args, extra)
+            self.raise_shield()
+        except Cancelled as late:
+            self.shielded = 1
+            if value is _UNSET:
+                value = Failure(late, name_of(fn))
+        return value
+
+    def raise_shield(self) -> None:
+        """From here on nothing asynchronous is sent to this thread; what was sent before is raised here."""
+        with _lock:
+            self.shielded += 1
+        try:
+            _take_a_breath()
+        except Cancelled:
+            self.shielded -= 1
+            raise
+
+    def interrupt(self, task: Future, side: Side) -> None:
+        """Ask the task to stop.  Under the lock."""
+        if side.interrupted:
+            return
+        side.interrupted = True
+        if self.task is task:
+            self.parker.unpark()
+            extra = task._extra
+            if extra is not None and extra.force and not self.shielded:
+                ident = ctypes.c_ulong(self.ident or 0)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Cancelled))
+
+    def checkpoint(self) -> None:
+        task = self.task
+        if task is not None and task._side is not None and task._side.interrupted:
+            raise Cancelled("the task was asked to stop")
+
+    def open_frame(self) -> Frame:
+        """The frame of the running task, for what it spawns."""
+        if self.frame is None:
+            frame = Frame(self.core, self.home.living())
+            if self.frame is None:
+                self.frame = frame
+        return self.frame
+
+    def wait(
+        self, source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], deadline: float | None
+    ) -> bool:
+        """Wait inside a task: run what is awaited, else a descendant, else give the processor away and sleep."""
+        if done():
+            return True
+        self.raise_shield()
+        try:
+            while not done():
+                with _lock:
+                    self.checkpoint()
+                    task = self.core.help(self, awaited, deadline is not None)
+                if task is not None:
+                    self.run(task)
+                    task = None
+                elif not self._sleep(source, awaited, every, done, deadline):
+                    self.checkpoint()
+                    return done()
+            return True
+        finally:
+            self.shielded -= 1
+
+    def _sleep(
+        self, source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], deadline: float | None
+    ) -> bool:
+        core = self.core
+        gave, helper = False, None
+        try:
+            with _lock:
+                source.sleepers.append(self.parker)
+                self.parker.armed = True
+                if done():
+                    self.parker.armed = False
+                    return True
+                if deadline is None:
+                    self.waiting = awaited, every
+                    _refuse_circle(self)
+                gave, helper = core.give_up(self)
+            if helper is not None:
+                core.start(helper)
+            self.parker.park(None if deadline is None else deadline - monotonic())
+            return deadline is None or monotonic() < deadline
+        finally:
+            with _lock:
+                self.waiting = None
+                self.parker.armed = False
+                source.sleepers[:] = [other for other in source.sleepers if other is not self.parker]
+                if gave:
+                    core.take_back(self)
+
+
+def _take_a_breath() -> None:
+    """A call, and so a point where the interpreter raises an asynchronous exception that is due."""
+
+
+def _refuse_circle(worker: Worker) -> None:
+    """Raise if `worker`, which is about to sleep, can only be woken by itself.  Under the lock."""
+    came_from: dict[Worker, Worker] = {}
+    todo = [worker]
+    while todo:
+        here = todo.pop()
+        futures, every = here.waiting or ((), True)
+        if not every and len(futures) > 1:
+            continue
+        for future in futures:
+            if not isinstance(future, Future) or future._state != RUNNING or not isinstance(future._home, Worker):
+                continue
+            there = future._home
+            if there is worker:
+                trail = [future, worker.task]
+                while here is not worker:
+                    trail.insert(1, here.task)
+                    here = came_from[here]
+                names = " waits for ".join(repr(_title(task)) for task in [*trail[::-1][:1], *trail[1:-1], trail[0]])
+                raise DeadlockError(f"tasks wait for each other in a circle: {names}; break it, or wait with a timeout")
+            if there not in came_from:
+                came_from[there] = here
+                todo.append(there)
+
+
+def _title(task: Any) -> str:
+    extra = task._extra
+    return extra.name if extra is not None and extra.name else name_of(task._fn)

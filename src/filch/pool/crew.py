@@ -1,0 +1,100 @@
+"""The threads of the pools: how they are made, and what becomes of them at interpreter exit and in a forked child.
+
+Worker threads are daemon threads to the `threading` module, because that one would join them before the program's own
+threads have ended, which may still submit.  They are waited for all the same: when the main thread has ended, until the
+pools are idle (so what is submitted has run before any `atexit` callback), and at the end of `atexit`, until they are
+gone.  The main thread cannot submit after that first point; other threads can until they end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from filch._kernel import after_fork_in_child, after_fork_in_parent, before_fork, main_ended
+
+if TYPE_CHECKING:
+    from filch.pool.pool import Pool
+
+_crews: weakref.WeakSet[Crew] = weakref.WeakSet()  # its members are kept by their threads
+
+
+class Crew:
+    """The threads of one pool.  They keep it alive, also when the pool itself is gone and its queue is not empty."""
+
+    def __init__(self, pool: Pool, prefix: str, daemon: bool, exit_timeout: float | None) -> None:
+        self.pool = weakref.ref(pool)
+        self.prefix = prefix
+        self.daemon = daemon
+        self.exit_timeout = exit_timeout
+        self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        _crews.add(self)
+
+    def start_thread(self, run: Callable[[], None], number: int) -> threading.Thread:
+        thread = threading.Thread(target=run, name=f"{self.prefix}_{number}", daemon=True)
+        self.threads.add(thread)
+        thread.start()
+        return thread
+
+    def join(self, timeout: float | None) -> None:
+        """Wait until the threads have ended, new ones too, or `timeout` seconds are over."""
+        deadline = None if timeout is None else monotonic() + timeout
+        while alive := [thread for thread in tuple(self.threads) if thread.is_alive()]:
+            if deadline is not None and monotonic() >= deadline:
+                return
+            alive[0].join(None if deadline is None else max(deadline - monotonic(), 0))
+
+    def settle(self) -> None:
+        """Wait until what was submitted has run."""
+        pool = self.pool()
+        if pool is None or pool._closed:
+            self.join(self.exit_timeout)
+        else:
+            pool.wait_idle(self.exit_timeout)
+
+
+def _each_at_exit(step: Callable[[Crew], None]) -> None:
+    crews = [crew for crew in tuple(_crews) if not crew.daemon]
+    try:
+        for crew in crews:
+            step(crew)
+    except KeyboardInterrupt:
+        for crew in crews:
+            crew.daemon = True
+            if (pool := crew.pool()) is not None:
+                pool._cancel_pending()
+        raise
+
+
+def _when_main_has_ended() -> None:
+    main_ended()
+    _each_at_exit(Crew.settle)
+
+
+def _at_exit() -> None:
+    def end(crew: Crew) -> None:
+        if (pool := crew.pool()) is not None:
+            pool._close()
+        crew.join(crew.exit_timeout)
+
+    main_ended()
+    _each_at_exit(end)
+
+
+atexit.register(_at_exit)
+try:
+    threading._register_atexit(_when_main_has_ended)  # type: ignore[attr-defined]
+except RuntimeError:  # imported when the interpreter is already ending
+    main_ended()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=before_fork,
+        after_in_parent=after_fork_in_parent,
+        after_in_child=after_fork_in_child,
+    )

@@ -1,0 +1,92 @@
+"""Timeouts of tasks: one thread a process that ends futures whose task runs too long.
+
+It sleeps until the nearest deadline, and is started by the first task that has one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, ParamSpec, TypeVar
+
+from filch._kernel import Future, current_future
+from filch.exceptions import TaskTimeout
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+class _Alarm:
+    """The future of a running task, and how many seconds it has."""
+
+    __slots__ = ("future", "seconds")
+
+    def __init__(self, future: Future[Any], seconds: float) -> None:
+        self.future: weakref.ref[Future[Any]] | None = weakref.ref(future)
+        self.seconds = seconds
+
+    def ring(self) -> None:
+        future = self.future() if self.future is not None else None
+        if future is not None:
+            future.expire(TaskTimeout(f"the task ran longer than its timeout of {self.seconds:g} s and was given up"))
+
+
+class _Clock:
+    """Alarms by deadline."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.changed = threading.Condition(threading.RLock())
+        self.alarms: list[tuple[float, int, _Alarm]] = []
+        self.number = itertools.count()
+        self.thread: threading.Thread | None = None
+
+    def set(self, alarm: _Alarm) -> None:
+        deadline = monotonic() + alarm.seconds
+        with self.changed:
+            heapq.heappush(self.alarms, (deadline, next(self.number), alarm))
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._run, name="filch-clock", daemon=True)
+                self.thread.start()
+            elif self.alarms[0][2] is alarm:
+                self.changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self.changed:
+                while self.alarms and self.alarms[0][2].future is None:
+                    heapq.heappop(self.alarms)
+                patience = self.alarms[0][0] - monotonic() if self.alarms else None
+                if patience is None or patience > 0:
+                    self.changed.wait(None if patience is None else min(patience, threading.TIMEOUT_MAX))
+                    continue
+                alarm = heapq.heappop(self.alarms)[2]
+            alarm.ring()
+            del alarm
+
+
+_clock = _Clock()
+
+
+def run_timed(seconds: float, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call `fn` as a task that has `seconds` seconds from now.
+
+    When they are over its future ends with `TaskTimeout` and the task is interrupted; what it returns is dropped.
+    """
+    global _clock
+    if _clock.pid != os.getpid():  # a forked child has no thread
+        _clock = _Clock()
+    future = current_future()
+    assert future is not None
+    alarm = _Alarm(future, seconds)
+    del future
+    _clock.set(alarm)
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        alarm.future = None
