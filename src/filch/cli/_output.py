@@ -166,6 +166,7 @@ def _read_back(descriptor: int, path: str) -> Counter[str | bytes]:
             if not whole:
                 os.pwrite(descriptor, b"\n", end)
                 end += 1
+                break
     os.ftruncate(descriptor, end)
     os.lseek(descriptor, end, os.SEEK_SET)
     return done

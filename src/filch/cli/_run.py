@@ -37,6 +37,10 @@ from filch.pool import Future, Pool
 LEAVE_SECONDS = 1.0
 """How long calls that were asked to stop may take to end before the run leaves them behind."""
 
+WINDOW_AT_LEAST, WINDOW_PER_WORKER = 256, 64
+"""Inputs that may be pulled without having their record written: enough that cheap calls come in batches, and that one
+slow call at the head does not idle the others at once; few enough that little is done again after a kill."""
+
 WRITE_AT_MOST = 256
 """How many messages are taken from the queue before records are written: a bound on how long one may wait for that."""
 
@@ -58,7 +62,7 @@ class Policy:
     @property
     def window(self) -> int:
         """How many inputs may be pulled without having their record written yet."""
-        return max(256, 64 * self.workers)
+        return max(WINDOW_AT_LEAST, WINDOW_PER_WORKER * self.workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,7 @@ class Run:
 
     def _handle(self, message: object) -> None:
         match message:
-            case (Call() as call, future):
+            case (Call() as call, Future() as future):
                 self._finished(call, future)
             case int():
                 self._signalled(message)
