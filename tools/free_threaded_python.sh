@@ -26,15 +26,23 @@ usage() {
 }
 
 # Print the URI of the Debian mirror that apt uses for the system's own release.  apt itself reads its configuration
-# here, so both forms of source files are understood.
+# here, so both forms of source files are understood.  Options for apt-get may be given.
 find_mirror() {
     local codename
     codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
     # shellcheck disable=SC2016  # $(NAME) is apt's own notation
-    apt-get indextargets --format '$(CREATED_BY) $(COMPONENT) $(RELEASE) $(REPO_URI)' |
+    apt-get "$@" indextargets --format '$(CREATED_BY) $(COMPONENT) $(RELEASE) $(REPO_URI)' |
         awk -v codename="$codename" '
             BEGIN { split(codename " stable oldstable testing unstable sid", names); for (i in names) wanted[names[i]] }
             $1 == "Packages" && $2 == "main" && $3 in wanted && !found { found = 1; print $4 }'
+}
+
+# Set "apt" to options for apt-get that give it state and cache folders of its own below $1.  As root, apt would hand the download to a
+# user of its own, who may not enter a private cache folder.
+separate_apt() {
+    mkdir -p "$1"/{state/lists/partial,cache/archives/partial}
+    apt=(-q -o "Dir::State=$1/state" -o "Dir::Cache=$1/cache" -o "Acquire::Languages=none" -o "Acquire::Retries=3")
+    [ "$(id -u)" -ne 0 ] || apt+=(-o "APT::Sandbox::User=root")
 }
 
 install_build_packages() {
@@ -52,38 +60,40 @@ install_build_packages() {
 
 # Leave the upstream source in $1/source.
 fetch_source() {
-    local work=$1 uri options="" keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    local work=$1 uri apt options="" keyring=/usr/share/keyrings/debian-archive-keyring.gpg
     uri=$(find_mirror)
+    if [ -z "$uri" ]; then # apt lists nothing before its first update
+        separate_apt "$work/system"
+        apt-get "${apt[@]}" update || true
+        uri=$(find_mirror "${apt[@]}")
+    fi
     [ -n "$uri" ] || die "no Debian mirror for this release is in apt's configuration, so there is nowhere to take the source from"
     [ ! -e "$keyring" ] || options="[signed-by=$keyring] "
-    mkdir -p "$work"/apt/{state/lists/partial,cache/archives/partial} "$work/download"
+    separate_apt "$work/apt"
     printf 'deb-src %s%s %s main\n' "$options" "$uri" "$suite" >"$work/apt/sources.list"
-    local apt=(apt-get -q
-        -o "Dir::State=$work/apt/state" -o "Dir::Cache=$work/apt/cache"
-        -o "Dir::Etc::sourcelist=$work/apt/sources.list" -o "Dir::Etc::sourceparts=/dev/null"
-        -o "Acquire::Languages=none" -o "Acquire::Retries=3")
-    # As root, apt would hand the download to a user of its own, who may not enter a private cache folder.
-    [ "$(id -u)" -ne 0 ] || apt+=(-o "APT::Sandbox::User=root")
-    "${apt[@]}" update
-    (cd "$work/download" && "${apt[@]}" source --download-only "$package")
-    mkdir "$work/source"
+    apt+=(-o "Dir::Etc::sourcelist=$work/apt/sources.list" -o "Dir::Etc::sourceparts=/dev/null")
+    mkdir "$work/download" "$work/source"
+    apt-get "${apt[@]}" update
+    (cd "$work/download" && apt-get "${apt[@]}" source --download-only "$package")
     tar -xJf "$work/download/$package"_*.orig.tar.xz -C "$work/source" --strip-components=1
 }
 
 configure_and_install() {
-    local work=$1 prefix=$2 runner=()
+    local work=$1 prefix=$2 runner=() install_options=()
     local options=(--disable-gil "--prefix=$prefix")
     if [ "$tsan" = yes ]; then
         options+=(--with-thread-sanitizer)
         # The sanitizer's fixed memory layout and a strongly randomised address space exclude each other; and a race
         # that it finds in CPython itself while CPython builds must not stop the build.
         runner=(setarch "$(uname -m)" -R)
+        # Compiling all modules in advance would take that interpreter half an hour; it does so as it imports them.
+        install_options=("COMPILEALL_OPTS=-l")
         export TSAN_OPTIONS="exitcode=0 ${TSAN_OPTIONS:-}"
     fi
     cd "$work/source"
     "${runner[@]}" ./configure "${options[@]}"
     "${runner[@]}" make -j"$(nproc)"
-    "${runner[@]}" make install "DESTDIR=$work/stage"
+    "${runner[@]}" make install "DESTDIR=$work/stage" "${install_options[@]}"
     "${runner[@]}" "$work/stage$prefix/bin/$name" -c '
 import bz2, ctypes, lzma, sqlite3, ssl, sys, zlib
 if sys._is_gil_enabled():
@@ -128,19 +138,27 @@ fi
 
 log=$prefix.log
 work=$prefix.build
-trap 'rm -rf -- "$work"' EXIT
+job=""
+clean_up() {
+    [ -z "$job" ] || kill -- "-$job" 2>/dev/null || true
+    rm -rf -- "$work"
+}
+trap clean_up EXIT
 rm -rf -- "$work"
 mkdir "$work"
 
-# Run a stage in a shell of its own, so that "set -e" holds inside it, with everything it prints in the log.
+# Run a stage in a shell of its own, so that "set -e" holds inside it, and in a process group of its own, so that
+# clean_up can end all of it; what it prints goes to the log.
 stage() {
     local title=$1 status=0
     shift
     say "$title"
-    set +e
-    (set -e; "$@") >>"$log" 2>&1 9>&-
-    status=$?
-    set -e
+    set -m
+    (set -e; "$@") </dev/null >>"$log" 2>&1 9>&- &
+    job=$!
+    set +m
+    wait "$job" || status=$?
+    job=""
     if [ $status -ne 0 ]; then
         say "--- the last lines of $log"
         tail -n 40 "$log" >&2
