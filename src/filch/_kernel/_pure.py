@@ -14,8 +14,20 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from filch._kernel._pure_core import FAIR, Core, MainThread, cores
-from filch._kernel._pure_future import FINISHED, Extra, Failure, Future, Side, _local, _lock, await_, call, name_of
-from filch.exceptions import ForkedError
+from filch._kernel._pure_future import (
+    FINISHED,
+    Extra,
+    Failure,
+    Future,
+    Side,
+    _local,
+    _lock,
+    await_,
+    call,
+    gate,
+    name_of,
+)
+from filch.exceptions import DeadlockError, ForkedError, PoolShutdown
 
 implementation = "pure"
 
@@ -103,6 +115,10 @@ class Engine:
 
     def wait_idle(self, timeout: float | None = None) -> bool:
         core = self._core
+        if _local.worker is not None and _local.worker.task is not None and _local.worker.core is core:
+            raise DeadlockError(
+                "wait_idle() waits for every task of its pool, so a task may not call it; wait for futures"
+            )
         source = Side()
         source.sleepers = core.watchers
         return await_(source, (), True, core.is_idle, timeout)
@@ -117,7 +133,15 @@ class Engine:
     def _counters(self) -> dict[str, int]:
         core = self._core
         with _lock:
-            return core.counts | {
+            return {
+                "submitted": core.submitted,
+                "steals": core.steals,
+                "stolen": core.stolen,
+                "spilled": core.spilled,
+                "parks": core.parks,
+                "wakes": core.wakes,
+                "handoffs": core.handoffs,
+                "threads_started": core.threads_started,
                 "max_threads": core.max_threads,
                 "threads": len(core.workers),
                 "idle": len(core.sleepers),
@@ -143,7 +167,7 @@ class Engine:
         return self._core.broken
 
     def __del__(self) -> None:
-        if hasattr(self, "_core"):
+        if hasattr(self, "_core") and not self._core.closed and _lock is not None:
             self._core.close(drain=True)
 
 
@@ -173,18 +197,22 @@ class Bulk:
         self.lost: BaseException | None = None
         self.runners: list[Future] = []  # the one that waits
         if self.items:
-            self._launch()
+            self._launch(owed=False)
 
-    def _launch(self) -> None:
+    def _launch(self, owed: bool) -> None:
         runner = Future(self._work, (), Extra({}, None, name_of(self.fn)))
         runner.add_done_callback(self._lose)
         self.runners[:] = [runner]
-        self.core.admit(runner, self.priority)
+        self.core.admit(runner, self.priority, owed)
 
     def _work(self) -> None:
         items, outcomes, spots = self.items, self.outcomes, self.spots
         if self.cursor + self.grain < len(items):
-            self._launch()
+            try:
+                self._launch(owed=True)
+            except PoolShutdown:
+                self._end(CancelledError())
+                return
         turn = 0
         while True:
             with _lock:
@@ -265,28 +293,27 @@ class blocking:
     """See the contract."""
 
     def __init__(self) -> None:
-        self._gave = False
+        self._given: list[bool] = []  # one for each time it is entered
 
     def __enter__(self) -> None:
         worker = _local.worker
         if worker is None or worker.task is None:
+            self._given.append(False)
             return
         worker.raise_shield()
-        with _lock:
-            self._gave, helper = worker.core.give_up(worker)
         try:
+            with _lock:
+                gave, helper = worker.core.give_up(worker)
+                self._given.append(gave)
             if helper is not None:
                 worker.core.start(helper)
         finally:
             worker.shielded -= 1
 
     def __exit__(self, *error: object) -> None:
-        if not self._gave:
-            return
-        self._gave = False
         worker = _local.worker
         with _lock:
-            if worker is not None and worker in worker.core.workers:
+            if self._given.pop() and worker is not None:  # a forked child has no worker
                 worker.core.take_back(worker)
 
 
@@ -339,9 +366,12 @@ def after_fork_in_parent() -> None:
 
 def after_fork_in_child() -> None:
     _lock._at_fork_reinit()  # type: ignore[attr-defined]
+    gate.inside = 0
     _local.worker = None
     for core in tuple(cores):
         orphans = core.unfinished()
+        for worker in core.workers:
+            worker.processor = None
         core.generation += 1
         core.forget()
         for task in orphans:

@@ -14,9 +14,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import _base
 from concurrent.futures.thread import BrokenThreadPool
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from filch._kernel._pure_future import PENDING, Failure, Future, Parker, _local, _lock
+from filch._kernel._pure_future import PENDING, Failure, Future, Parker, _local, _lock, gate
 from filch._kernel._pure_worker import Frame, Injector, Processor, Worker
 from filch.exceptions import PoolShutdown
 
@@ -56,12 +57,12 @@ class Core:
         self.broken: BaseException | None = None
         self.refusing = MainThread.ended
         self.max_workers: int = options["max_workers"]
-        self.counts = dict.fromkeys(
-            ("submitted", "steals", "stolen", "spilled", "parks", "wakes", "handoffs", "threads_started"), 0
-        )
+        self.submitted = self.steals = self.stolen = self.spilled = 0
+        self.parks = self.wakes = self.handoffs = self.threads_started = 0
         self.generation = 0
         self.forget()
-        cores.add(self)
+        with _lock:
+            cores.add(self)
 
     def forget(self) -> None:
         """Be as new, without threads and tasks."""
@@ -78,19 +79,26 @@ class Core:
 
     # Submitting.
 
-    def admit(self, task: Future, priority: int = 0) -> None:
+    def admit(self, task: Future, priority: int = 0, owed: bool = False) -> None:
+        """Queue a task.  One that is `owed` carries on with what was submitted earlier, so shutdown lets it in."""
         worker = _local.worker
-        with _lock:
-            if self.refusing:
-                self._refuse(worker)
-            self.counts["submitted"] += 1
-            if worker is None or worker.core is not self or worker.task is None:
-                task._home = self.root
-                self.injector.push(task, priority)
-            else:
-                task._home = worker.open_frame()
-                self._push(worker.processor, task, priority)
-            helper = self.recruit() if self.free else None
+        if gate.inside > 0:
+            gate.stand_back()
+        gate.inside += gate.step
+        try:
+            with _lock:
+                if self.refusing and not (owed and self.draining):
+                    self._refuse(worker)
+                self.submitted += 1
+                if worker is None or worker.core is not self or worker.task is None:
+                    task._home = self.root
+                    self.injector.push(task, priority)
+                else:
+                    task._home = worker.open_frame()
+                    self._push(worker.processor, task, priority)
+                helper = self.recruit() if self.free else None
+        finally:
+            gate.inside -= gate.step
         if helper is not None:
             try:
                 self.start(helper)
@@ -106,7 +114,7 @@ class Core:
         if len(queue) >= RING:
             for _ in range(RING // 2):
                 self.injector.push(queue.popleft())
-            self.counts["spilled"] += RING // 2
+            self.spilled += RING // 2
         queue.append(task)
 
     def _refuse(self, worker: Worker | None) -> None:
@@ -159,7 +167,7 @@ class Core:
             return None
         taken = {worker.number for worker in self.workers}
         worker = Worker(self, next(number for number in range(len(taken) + 1) if number not in taken))
-        self.counts["threads_started"] += 1
+        self.threads_started += 1
         self.searching += 1
         self.workers.append(worker)
         return worker
@@ -167,7 +175,7 @@ class Core:
     def _wake(self) -> None:
         worker = self.sleepers[-1]
         parker = worker.parker
-        self.counts["wakes"] += 1
+        self.wakes += 1
         self.searching += 1
         worker.called = True
         parker.armed = False
@@ -217,36 +225,48 @@ class Core:
                 break
         return False
 
-    def next(self, worker: Worker) -> Future | None:
-        """The next task for a worker that has none, begun; sleeps until there is one.  None: the thread is to end."""
+    def next(self, worker: Worker) -> bool:
+        """Begin the next task of a worker that has none; sleeps until there is one.  False: the thread is to end."""
         while True:
             helper = None
-            with _lock:
-                if worker not in self.workers:
-                    return None  # a forked child has forgotten it
-                self._arrive(worker)
-                task = self.find(worker)
-                if task is not None:
-                    if self.free and self.visible():
+            if gate.inside > 0:
+                gate.stand_back()
+            gate.inside += gate.step
+            try:
+                with _lock:
+                    if worker.processor is None:
+                        if worker not in self.workers:
+                            return False  # a forked child has forgotten it
+                        self._arrive(worker)
+                    found = self.find(worker)
+                    if not found:
+                        patience = self._rest(worker)
+                    elif self.free and not self.searching and self.visible():
                         helper = self.recruit()
-                else:
-                    self.counts["parks"] += 1
-                    self._release(worker)
-                    self.sleepers.append(worker)
-                    worker.parker.armed = True
-                    if self.free and not self.searching and self.visible():
-                        continue
-                    if self._ends(worker):
-                        return None
-                    patience = self.keep_alive if len(self.workers) > self.max_workers else None
-            if task is None:
-                worker.parker.park(patience)
-                if patience is not None and self._retires(worker):
-                    return None
-                continue
-            if helper is not None:
-                self.start(helper)
-            return task
+            finally:
+                gate.inside -= gate.step
+            if found:
+                if helper is not None:
+                    self.start(helper)
+                return True
+            if patience is None:
+                return False
+            if patience >= 0:
+                worker.parker.park(None if patience == inf else patience)
+                if patience < inf and self._retires(worker):
+                    return False
+
+    def _rest(self, worker: Worker) -> float | None:
+        """Announce that a worker sleeps: for how many seconds at most, less than 0 to look again, None to end."""
+        self.parks += 1
+        self._release(worker)
+        self.sleepers.append(worker)
+        worker.parker.armed = True
+        if self.free and not self.searching and self.visible():
+            return -1.0
+        if self._ends(worker):
+            return None
+        return self.keep_alive if len(self.workers) > self.max_workers else inf
 
     def _arrive(self, worker: Worker) -> None:
         if worker.called:
@@ -284,8 +304,28 @@ class Core:
 
     # Finding work.
 
-    def find(self, worker: Worker) -> Future | None:
-        """A task for a worker, begun: its own, else from the injector, else stolen."""
+    def find(self, worker: Worker) -> bool:
+        """Begin a task: one that is due first, else the worker's own, else from the injector, else a stolen one."""
+        processor = worker.processor
+        if processor is None or self.excess or self.surplus:
+            processor = self._processor_for(worker)
+            if processor is None:
+                return False
+        processor.tick += 1
+        queue, inbox, order = processor.queue, processor.inbox, self.injector.order
+        if processor.mail or (order and order[-1] > 0):
+            if self._find_urgent(worker, processor):
+                return True
+        elif processor.tick % FAIR == 0 and self._find_outside(worker, processor):
+            return True
+        while queue or inbox:
+            task = (queue.pop() if self.lifo else queue.popleft()) if queue else inbox.popleft()
+            if worker.begin(task):
+                return True
+        return self._find_outside(worker, processor) or self._steal(worker, processor) or self._find_posted(worker)
+
+    def _processor_for(self, worker: Worker) -> Processor | None:
+        """The processor with which a worker without a task goes on, or None if it has to make room."""
         if worker.processor is None:
             if worker in self.excess:
                 self.excess.remove(worker)
@@ -300,101 +340,91 @@ class Core:
             del self.excess[0]
             return None
         if self.surplus:
-            self.surplus -= 1
-            worker.processor = None
-            self._dismiss(processor)
+            self._release(worker)
             return None
-        processor.tick += 1
+        return processor
+
+    def _find_urgent(self, worker: Worker, processor: Processor) -> bool:
+        while processor.mail:
+            if worker.begin(processor.mail.popleft()):
+                return True
         order = self.injector.order
-        task = self._first(worker, processor.mail) if processor.mail else None
-        while task is None and order and order[-1] > 0:
-            task = self._injected(worker)
-        if task is None and processor.tick % FAIR == 0:
-            task = self._from_outside(worker, processor)
-        task = task or self._own(worker) or self._from_outside(worker, processor)
-        return task or self._stolen(worker, processor) or self._posted(worker)
+        while order and order[-1] > 0:
+            neglected = (processor.inbox or processor.queue) if processor.tick % FAIR == 0 else None
+            if worker.begin(neglected.popleft()) if neglected else self._find_injected(worker):
+                return True
+        return False
 
-    def _first(self, worker: Worker, queue: Any) -> Future | None:
-        while queue:
-            task: Future = queue.popleft()
-            if worker.begin(task):
-                return task
-        return None
-
-    def _own(self, worker: Worker) -> Future | None:
-        queue = worker.processor.queue  # type: ignore[union-attr]
-        if not self.lifo:
-            return self._first(worker, queue)
-        while queue:
-            task = queue.pop()
-            if worker.begin(task):
-                return task
-        return None
-
-    def _injected(self, worker: Worker) -> Future | None:
+    def _find_injected(self, worker: Worker) -> bool:
         injector = self.injector
         injector.takes += 1
         task = injector.take(oldest=injector.takes % FAIR == 0)
-        return task if task is not None and worker.begin(task) else None
+        return task is not None and worker.begin(task)
 
-    def _from_outside(self, worker: Worker, processor: Processor) -> Future | None:
+    def _find_outside(self, worker: Worker, processor: Processor) -> bool:
         """The next task of the batch at hand; after its last one, take the next batch.
 
         Only priority 0 comes in batches of more than one: what is in the inbox is overtaken by what is above 0 alone.
         """
-        injector = self.injector
-        task = self._first(worker, processor.inbox)
-        while task is None and injector.order:
-            task = self._injected(worker)
-            lane = injector.lanes.get(0)
-            if lane and injector.order[-1] == 0:
-                share = min(BATCH - 1, len(lane) // len(self.processors))
-                processor.inbox.extend(taken for _ in range(share) if (taken := injector.take()) is not None)
-                task = task or self._first(worker, processor.inbox)
-        return task
+        injector, inbox = self.injector, processor.inbox
+        while inbox or injector.order:
+            if inbox:
+                found = worker.begin(inbox.popleft())
+            else:
+                lane = injector.lanes.get(0)
+                share = min(BATCH - 1, len(lane) // len(self.processors)) if lane else 0
+                found = self._find_injected(worker)
+                if lane and injector.order[-1] == 0:
+                    share = min(share, len(lane))
+                    inbox.extend(task for _ in range(share) if (task := injector.take()) is not None)
+            if found:
+                return True
+        return False
 
-    def _stolen(self, worker: Worker, processor: Processor) -> Future | None:
+    def _steal(self, worker: Worker, processor: Processor) -> bool:
+        """Take the oldest half of what a victim has, and run the newest of it."""
         start = self.random.randrange(len(self.processors)) if len(self.processors) > 1 else 0
         for victim in self.processors[start:] + self.processors[:start]:
             for queue, mine in ((victim.queue, processor.queue), (victim.inbox, processor.inbox)):
                 while queue and victim is not processor:
-                    self.counts["steals"] += 1
                     loot = [queue.popleft() for _ in range(min(STEAL, (len(queue) + 1) // 2))]
-                    self.counts["stolen"] += len(loot)
+                    self.steals += 1
+                    self.stolen += len(loot)
                     mine.extend(loot)
-                    task = self._own(worker) or self._first(worker, processor.inbox)
-                    if task is not None:
-                        return task
-        return None
+                    while mine:
+                        task = mine.pop() if mine is processor.queue and self.lifo else mine.popleft()
+                        if worker.begin(task):
+                            return True
+        return False
 
-    def _posted(self, worker: Worker) -> Future | None:
+    def _find_posted(self, worker: Worker) -> bool:
         """Nothing is left but mail for a processor that nobody holds: change over to it."""
         if any(other.mail for other in self.free):
             self._release(worker)
             return self.find(worker)
-        return None
+        return False
 
     # Waiting and blocking.
 
-    def help(self, worker: Worker, awaited: Sequence[Any], timed: bool) -> Future | None:
-        """What a waiting worker runs meanwhile, begun: a task that it awaits, else a descendant of its own task."""
+    def help(self, worker: Worker, awaited: Sequence[Any], timed: bool) -> bool:
+        """Begin what a waiting worker runs meanwhile: a task that it awaits, else a descendant of its own task."""
         if worker.isolated:
-            return None
-        deep = timed or worker.processor is None or len(worker.stack) > HELP_DEPTH or _is_deep()
+            return False
+        deep = timed or worker.processor is None or len(worker.stack) >= HELP_DEPTH or _is_deep()
         if deep and self._has_relief():
-            return None
+            return False
         for future in awaited:
             own = type(future) is Future and type(future._home) is Frame and future._home.core is self
             if own and worker.begin(future):
                 self._trim(worker)
-                return future  # type: ignore[no-any-return]
-        return self._descendant(worker) if worker.frame is not None else None
+                return True
+        return worker.frame is not None and self._find_descendant(worker)
 
     def _has_relief(self) -> bool:
         """Is there a thread, or may there be one, to take over the processor of one that sleeps?"""
         return bool(self.sleepers) or len(self.workers) < self.max_threads
 
-    def _descendant(self, worker: Worker) -> Future | None:
+    def _find_descendant(self, worker: Worker) -> bool:
         own = [] if worker.processor is None else [worker.processor]
         queues = [queue for processor in own + self.processors for queue in (processor.queue, processor.inbox)]
         if not self._has_relief():
@@ -406,8 +436,8 @@ class Core:
                     frame = frame.above
                 if frame is not None and worker.begin(task):
                     self._trim(worker)
-                    return task
-        return None
+                    return True
+        return False
 
     def _trim(self, worker: Worker) -> None:
         """Drop what was begun elsewhere from the end of the own deque."""
@@ -423,7 +453,7 @@ class Core:
             self.excess.remove(worker)
             return True, None
         self._release(worker)
-        self.counts["handoffs"] += 1
+        self.handoffs += 1
         return True, self.recruit() if self.visible() else None
 
     def take_back(self, worker: Worker) -> None:

@@ -14,7 +14,19 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from filch._kernel._pure_future import FINISHED, PENDING, RUNNING, Failure, Future, Parker, Side, _local, _lock, call
+from filch._kernel._pure_future import (
+    FINISHED,
+    PENDING,
+    RUNNING,
+    Failure,
+    Future,
+    Parker,
+    Side,
+    _local,
+    _lock,
+    call,
+    gate,
+)
 from filch._kernel._pure_future import name_of as name_of
 from filch.exceptions import Cancelled, DeadlockError
 
@@ -55,76 +67,81 @@ class Processor:
 
 
 class Lane(deque[Future]):
-    """Waiting tasks of one priority.  `runs` are [number of the first, how many] of tasks pushed in one go, by which
-    the age of the head is known without a number in each task."""
+    """Waiting tasks of one priority.
 
-    __slots__ = ("runs",)
+    Which lane's head has waited longest is known without a number in each task: what is pushed into one lane before
+    another lane has its turn is a run, runs are numbered, and `marks` say with which push a run began here.
+    """
+
+    __slots__ = ("marks", "taken")
 
     def __init__(self) -> None:
         super().__init__()
-        self.runs: deque[list[int]] = deque()
+        self.taken = 0
+        self.marks: deque[tuple[int, int]] = deque()  # (number of the push, number of the run)
+
+    def run_of_head(self) -> int:
+        while len(self.marks) > 1 and self.marks[1][0] <= self.taken:
+            self.marks.popleft()
+        return self.marks[0][1] if self.marks else -1
 
 
 class Injector:
     """The queue of the pool: lanes by priority, each first in first out."""
 
-    __slots__ = ("lanes", "newest", "order", "pushed", "takes")
+    __slots__ = ("lanes", "newest", "order", "runs", "takes")
 
     def __init__(self) -> None:
         self.lanes: dict[int, Lane] = {}
         self.order: list[int] = []  # the priorities of the lanes, ascending
-        self.newest: Lane | None = None
-        self.pushed = self.takes = 0
+        self.newest: Lane | None = None  # the lane of the last push
+        self.runs = self.takes = 0
 
     def __len__(self) -> int:
         return sum(map(len, self.lanes.values()))
 
     def push(self, task: Future, priority: int = 0) -> None:
         lane = self.lanes.get(priority)
-        if lane is None:
+        if not lane:
             insort(self.order, priority)
             lane = self.lanes.setdefault(priority, Lane())
-        if lane and self.newest is lane:
-            lane.runs[-1][1] += 1
-        else:
-            lane.runs.append([self.pushed, 1])
+        if lane is not self.newest:
+            self.runs += 1
+            lane.marks.append((lane.taken + len(lane), self.runs))
             self.newest = lane
-        self.pushed += 1
         lane.append(task)
 
     def take(self, oldest: bool = False) -> Future | None:
         """The head of the highest lane, or of the one whose head has waited longest."""
-        while self.order:
+        order = self.order
+        while order:
             at = -1
-            if oldest and len(self.order) > 1:
-                at = min(range(len(self.order)), key=lambda at: self._age(self.order[at]))
-            lane = self.lanes.get(self.order[at])
-            task = lane.popleft() if lane else None
-            if lane and lane.runs:
-                run = lane.runs[0]
-                run[0] += 1
-                run[1] -= 1
-                if run[1] <= 0:
-                    lane.runs.popleft()
+            if oldest and len(order) > 1:
+                at = min(range(len(order)), key=self._run_at)
+            lane = self.lanes.get(order[at])
+            task = None
+            if lane:
+                task = lane.popleft()
+                lane.taken += 1
             if not lane:
-                priority = self.order[at]
-                del self.order[at]
-                if priority in self.lanes and not self.lanes[priority]:
+                priority = order[at]
+                del order[at]
+                if priority and lane is not None and lane is not self.newest:
                     del self.lanes[priority]
             if task is not None:
                 return task
         return None
 
-    def _age(self, priority: int) -> int:
-        lane = self.lanes.get(priority)
-        return lane.runs[0][0] if lane and lane.runs else -1
+    def _run_at(self, at: int) -> int:
+        lane = self.lanes.get(self.order[at])
+        return lane.run_of_head() if lane else -1
 
 
 class Worker:
     """A thread of an engine, and what runs on it: tasks lie on top of each other when one that waits runs others."""
 
     __slots__ = (
-        "call", "called", "core", "frame", "home", "ident", "isolated", "number", "parker", "processor", "shielded",
+        "args", "called", "core", "frame", "home", "ident", "isolated", "number", "parker", "processor", "shielded",
         "stack", "task", "thread", "waiting",
     )  # fmt: skip
 
@@ -140,7 +157,7 @@ class Worker:
         self.task: Future | None = None
         self.home: Any = None  # the frame in which the running task was spawned
         self.frame: Frame | None = None  # the running task's own, once it spawns
-        self.call: Any = None
+        self.args: Any = None  # of a task that was begun
         self.isolated = self.shielded = 0
         self.waiting: tuple[Sequence[Any], bool] | None = None  # futures; all of them or any
 
@@ -151,45 +168,65 @@ class Worker:
         self.thread = threading.current_thread()
         _local.worker = self
         if core.begin_thread(self):
-            task = core.next(self)
-            while task is not None:
-                self.run(task)
-                task = None  # nothing of it is kept while asleep
-                task = core.next(self)
+            while core.next(self):
+                self.run()
 
     def begin(self, task: Future) -> bool:
         """Claim a task, and lay it on the stack.  Under the lock."""
         if task._state != PENDING:
             return False
         task._state = RUNNING
-        self.stack.append((self.task, self.home, self.frame, self.isolated, self.shielded))
+        if self.task is not None:
+            self.stack.append((self.task, self.home, self.frame, self.isolated, self.shielded))
+            self.frame = None
+            self.isolated = self.shielded = 0
         self.home = task._home
-        self.call = task._fn, task._value, task._extra
-        self.frame = None
-        self.isolated = self.shielded = 0
+        self.args = task._value
         task._value = None
         task._home = self
         self.task = task
         return True
 
-    def run(self, task: Future) -> None:
-        """Run the task that was begun, on this thread."""
-        fn, args, extra = self.call
-        self.call = None
-        value = self._run_forced(fn, args, extra) if extra is not None and extra.force else call(fn, args, extra)
-        del fn, args
-        failed = type(value) is Failure
-        if failed and isinstance(value.error, Cancelled):
-            value.asked = True  # it was asked to stop, and did
-        if not task._settle(RUNNING, FINISHED, value) and failed:
-            value.asked = True  # its future ended before it
+    def run(self) -> None:
+        """Run the task that was begun last, on this thread."""
+        task, args = self.task, self.args
+        assert task is not None
+        fn, extra = task._fn, task._extra
+        self.args = None
+        value = call(fn, args, extra) if extra is None or not extra.force else self._run_forced(fn, args, extra)
+        del fn, args, extra
+        if gate.inside > 0:
+            gate.stand_back()
+        gate.inside += gate.step
+        try:
+            with _lock:
+                settled = task._side is None and task._state == RUNNING
+                if settled:
+                    task._value = value
+                    task._state = FINISHED
+                    task._fn = task._extra = task._home = None
+        finally:
+            gate.inside -= gate.step
+        if not settled:
+            self._settle(task, value)
         del value
         if self.frame is not None:
             self.frame.done = True
             self.frame.above = self.frame.above and self.frame.above.living()
-        self.task, self.home, self.frame, self.isolated, self.shielded = self.stack.pop()
-        task._tell()
+            self.frame = None
+        self.task = None
+        if self.stack:
+            self.task, self.home, self.frame, self.isolated, self.shielded = self.stack.pop()
+        if not settled:
+            task._tell()
         del task  # an error's traceback leads to this frame: no circle
+
+    def _settle(self, task: Future, value: Any) -> None:
+        failed = type(value) is Failure
+        if failed and task._side is not None and task._side.interrupted and isinstance(value.error, Cancelled):
+            value.asked = True  # it was asked to stop, and did
+        if not task._settle(RUNNING, FINISHED, value) and failed:
+            value.asked = True  # its future ended before it
 
     def _run_forced(self, fn: Any, args: Any, extra: Any) -> Any:
         value: Any = _UNSET
@@ -249,9 +286,8 @@ class Worker:
                 with _lock:
                     self.checkpoint()
                     task = self.core.help(self, awaited, deadline is not None)
-                if task is not None:
-                    self.run(task)
-                    task = None
+                if task:
+                    self.run()
                 elif not self._sleep(source, awaited, every, done, deadline):
                     self.checkpoint()
                     return done()

@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from filch._kernel import after_fork_in_child, after_fork_in_parent, before_fork, main_ended
@@ -21,6 +21,7 @@ from filch._kernel import after_fork_in_child, after_fork_in_parent, before_fork
 if TYPE_CHECKING:
     from filch.pool.pool import Pool
 
+_lock = threading.RLock()
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()  # its members are kept by their threads
 
 
@@ -32,22 +33,37 @@ class Crew:
         self.prefix = prefix
         self.daemon = daemon
         self.exit_timeout = exit_timeout
-        self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-        _crews.add(self)
+        self.threads: tuple[threading.Thread, ...] = ()  # started or about to be; replaced under `_lock`
+        with _lock:
+            _crews.add(self)
 
     def start_thread(self, run: Callable[[], None], number: int) -> threading.Thread:
         thread = threading.Thread(target=run, name=f"{self.prefix}_{number}", daemon=True)
-        self.threads.add(thread)
-        thread.start()
+        with _lock:
+            self.threads = (*self._living(), thread)
+        try:
+            thread.start()
+        finally:
+            if thread.ident is None:
+                with _lock:
+                    self.threads = tuple(other for other in self.threads if other is not thread)
         return thread
+
+    def _living(self) -> list[threading.Thread]:
+        return [thread for thread in self.threads if thread.is_alive() or thread.ident is None]
 
     def join(self, timeout: float | None) -> None:
         """Wait until the threads have ended, new ones too, or `timeout` seconds are over."""
         deadline = None if timeout is None else monotonic() + timeout
-        while alive := [thread for thread in tuple(self.threads) if thread.is_alive()]:
-            if deadline is not None and monotonic() >= deadline:
+        while living := self._living():
+            patience = None if deadline is None else max(deadline - monotonic(), 0)
+            if patience == 0:
                 return
-            alive[0].join(None if deadline is None else max(deadline - monotonic(), 0))
+            started = [thread for thread in living if thread.ident is not None]
+            if started:
+                started[0].join(patience)
+            else:
+                sleep(0.001)  # another thread is just starting one
 
     def settle(self) -> None:
         """Wait until what was submitted has run."""
@@ -59,7 +75,8 @@ class Crew:
 
 
 def _each_at_exit(step: Callable[[Crew], None]) -> None:
-    crews = [crew for crew in tuple(_crews) if not crew.daemon]
+    with _lock:
+        crews = [crew for crew in _crews if not crew.daemon]
     try:
         for crew in crews:
             step(crew)
