@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -81,12 +82,13 @@ def wait_until(condition):
         time.sleep(0.002)
 
 
-def read_line(stream, beginning):
-    """Read lines until one begins so, and return it."""
-    for line in stream:
-        if line.startswith(beginning):
-            return line
-    raise AssertionError(f"no line begins with {beginning!r}")
+def fill(pipe):
+    """Write lines until the pipe is full, and return the number of bytes."""
+    fed = 0
+    with contextlib.suppress(BlockingIOError):
+        while fed < 10_000_000:
+            fed += os.write(pipe, b"0123456789" * 10 + b"\n")
+    return fed
 
 
 STOPPING = "filch map: stopping when 2 calls have ended; Ctrl-C again interrupts them\n"
@@ -102,8 +104,8 @@ def test_first_signal_lets_running_calls_end(start, number):
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number
     assert [json.loads(line)["input"] for line in out.splitlines()] == ["a", "pipe-a", "pipe-b"]
-    assert calls() == ["a", *sorted(calls()[1:])] == ["a", "pipe-a", "pipe-b"]
-    assert err.startswith("filch map: 3 ok, 0 failed, 253 not finished;")
+    assert sorted(calls()) == ["a", "pipe-a", "pipe-b"]
+    assert re.match(r"filch map: 3 ok, 0 failed, \d+ not finished;", err)
 
 
 def test_second_signal_interrupts_running_calls(start):
@@ -188,20 +190,21 @@ def test_kills_at_random(start, folder, order):
     inputs = [f"input {number % 700}" for number in range(3000)]  # most of them several times
     (folder / "list").write_text("\n".join(inputs))
     arguments = ["map", "work:meet", "--lines", "list", "--output", "out", "--resume", "--workers", 3, order]
-    kills = 0
-    while True:
+    kills = 6
+    for sixth in range(kills):
         process = start(*arguments, stderr=subprocess.DEVNULL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(moments.uniform(0.15, 0.5) + 0.2 * kills)
-            break
+        enough = 500 * sixth + moments.randrange(500)
+        wait_until(lambda enough=enough: (folder / "out").exists() and len(written("out")) >= enough)
         process.kill()
         process.wait(PATIENCE)
-        kills += 1
-    assert process.returncode == 0
+    process = start(*arguments)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
     assert Counter(written("out")) == Counter(inputs)
     made = len((folder / "calls.log").read_text().splitlines())
-    in_flight = 3 if order == "--unordered" else 256
-    assert made - len(inputs) <= kills * in_flight
+    print("calls made again", made - len(inputs))
+    at_most = 3 if order == "--unordered" else 256  # the calls that ran, or the window
+    assert 0 <= made - len(inputs) <= kills * at_most
 
 
 def test_closed_pipe_ends_quietly(start):
@@ -250,27 +253,17 @@ def test_standard_input_is_not_swallowed(start):
     process = start("map", "work:meet", "pipe-a", "--lines", "-", stdin=reading)
     os.close(reading)
     os.set_blocking(writing, False)
-    line = b"0123456789" * 10 + b"\n"
-    taken = 0
     with open("pipe-a", "w"):
-        # All 255 calls behind the one that waits are made; then nothing more is taken, however long the test feeds.
-        wait_until(lambda: _feed(writing, line) >= 0 and len(calls()) == 256)
-        while (more := _feed(writing, line)) or taken == 0:
-            taken += more
-            if taken > 10_000_000:
-                break
-    assert taken < 256 * 1024, "what the pipe and one buffer hold"
+        # Calls behind the one that waits are made, but not many, however long the test feeds.
+        fed = [fill(writing)]
+        wait_until(lambda: fed.append(fill(writing)) or len(calls()) > 128)
+        for _ in range(100):
+            time.sleep(0.001)  # a chance to do wrong
+            fed.append(fill(writing))
+        assert len(calls()) <= 256
+    assert sum(fed) < 256 * 1024, "what the calls, the pipe and one buffer hold"
     os.close(writing)
     process.communicate(timeout=PATIENCE)
-
-
-def _feed(pipe, line):
-    """Write lines until the pipe is full, and return the number of bytes."""
-    fed = 0
-    with contextlib.suppress(BlockingIOError):
-        while fed < 10_000_000:
-            fed += os.write(pipe, line)
-    return fed
 
 
 def test_exit_does_not_wait_for_a_call_that_was_given_up(start):

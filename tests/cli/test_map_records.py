@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filch.cli._call import Call, NoOutcome
+from filch.cli._inputs import Input
 from filch.cli._json import NotJSON, canonical, decode, encode
 from filch.cli._records import TRACEBACK_LIMIT, Outcome, error_text, line
 from filch.exceptions import Cancelled
@@ -116,7 +117,7 @@ def test_what_is_no_json_is_named(value, said):
 
 def outcome_of(function, limit=1, *, stopping=False, leaving=False):
     """Run one call of `function` as a worker does."""
-    return Call(0, "input", '"input"', limit).run(function, lambda: stopping, lambda: leaving)
+    return Call(0, Input("input", '"input"'), limit).run(function, lambda: stopping, lambda: leaving)
 
 
 def fail_until(attempt, error):

@@ -143,16 +143,16 @@ def test_source_is_read_no_further_ahead_than_the_window(sink, monkeypatch, orde
         if value == 0:
             if ordered:
                 assert others_done.wait(PATIENCE)
-                assert len(ahead) == window, "it must stop there, whatever is ready behind the slow call"
+                assert window // 2 < len(ahead) <= window
             else:
                 sink.wait_for(*range(1, 1000))
-        elif next(ended) == window - 1:
+        elif next(ended) == window // 2:
             others_done.set()
 
     perform(function, source(), sink, ordered=ordered)
     assert sink.failed == []
     assert len(sink.records) == 2000
-    assert max(ahead) == window
+    assert max(ahead) <= window
 
 
 def test_calls_run_at_once_but_no_more_than_the_workers(sink):
@@ -191,8 +191,19 @@ def test_calls_see_the_context_and_cannot_change_it(sink):
         variable.set("changed")
         return seen
 
+    def slow_at_first(value):
+        if not slow:
+            slow.append(value)
+            end.wait(PATIENCE)
+        end.set()
+        return variable.get()
+
+    slow: list[int] = []
+    end = threading.Event()
     perform(function, range(20), sink, workers=1)
+    perform(slow_at_first, [0], sink, timeout=0.2, attempts=9)
     variable.reset(token)
+    assert len(sink.records) == 21
     assert {record["result"] for record in sink.records} == {"set"}
 
 

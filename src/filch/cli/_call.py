@@ -3,20 +3,25 @@
 Not here: when calls start and what is done with their outcomes (`_run.py`).
 """
 
+from __future__ import annotations
+
 import enum
 import time
 from collections.abc import Callable
 
+from filch.cli._inputs import Input
 from filch.cli._json import NotJSON
 from filch.cli._records import Outcome, error_text, result_text
 from filch.exceptions import Cancelled
+from filch.pool import Future
 
 Function = Callable[[object], object]
 
 
 class NoOutcome(enum.Enum):
-    """Why a call that was entered has nothing to say about its input."""
+    """Why a call has nothing to say about its input."""
 
+    NOT_BEGUN = "the run was stopped before"
     INTERRUPTED = "the run is being left, and the call heeded it"
     END_OF_RUN = "the function asked for the end of the whole run, by a KeyboardInterrupt"
 
@@ -25,36 +30,38 @@ class Call:
     """One input on its way through the pool, as one submitted task: up to `limit` attempts in a row.
 
     Where each attempt has a time limit, each is a task of its own, and `before` is the outcome of those before it.
-    Written by the worker: `began` as the function is entered, `returned` when the worker is through with it.
     """
 
-    __slots__ = ("_before", "_limit", "began", "number", "returned", "text", "value")
+    __slots__ = ("_began", "_limit", "before", "future", "given", "number")
 
-    def __init__(self, number: int, value: object, text: str, limit: int, before: Outcome | None = None) -> None:
+    def __init__(self, number: int, given: Input, limit: int, before: Outcome | None = None) -> None:
         self.number = number
-        self.value = value
-        self.text = text
-        self.began = time.perf_counter()
-        self.returned = False
+        self.given = given
+        self.before = before
+        self.future: Future[None] | None = None
         self._limit = limit
-        self._before = before
+        self._began = time.perf_counter()
+
+    def again(self, outcome: Outcome) -> Call:
+        """Return the call for another attempt after `outcome`."""
+        return Call(self.number, self.given, self._limit, outcome)
 
     def outcome(self, text: str, error: str | None, attempts: int, retry: bool) -> Outcome:
         """Return an outcome with the time and the attempts of earlier tasks added, for a function that ends now."""
-        seconds = time.perf_counter() - self.began
-        if self._before is not None:
-            seconds += self._before.seconds
-            attempts += self._before.attempts
+        seconds = time.perf_counter() - self._began
+        if self.before is not None:
+            seconds += self.before.seconds
+            attempts += self.before.attempts
         return Outcome(text, error, seconds, attempts, retry)
 
     def run(self, function: Function, stopping: Callable[[], bool], leaving: Callable[[], bool]) -> Outcome | NoOutcome:
         """Call `function` until it returns, the attempts are used up, or the run is `stopping`."""
-        self.began = time.perf_counter()
+        self._began = time.perf_counter()
         attempt = 0
         while True:
             attempt += 1
             try:
-                return self.outcome(result_text(function(self.value)), None, attempt, False)
+                return self.outcome(result_text(function(self.given.value)), None, attempt, False)
             except NotJSON as problem:
                 # The function did its work; another call would return the same kind of thing.
                 return self.outcome(error_text(problem.with_traceback(None)), "NotJSON", attempt, False)

@@ -1,20 +1,28 @@
-"""The run itself: inputs into the pool, outcomes out of it, records in order, and an orderly end.
+"""The run itself: inputs into the pool, outcomes into records, and an orderly end.
 
-Three kinds of thread meet here.  The reader (one daemon thread) pulls inputs and submits calls; it holds a permit for
-each input that it pulls, and there are `window` permits, so the source is never read further ahead than that.  Workers
-run calls; each future that ends is put into one queue, by its callback.  The main thread sleeps on that queue, writes
-records and gives their permits back; signals and the end of the inputs reach it through the same queue.  Nothing polls.
+Three kinds of thread meet here, and nothing polls.
 
-How a run ends early: `_stop` closes the gate (under its lock, so that no call slips in after it) and cancels what has
-not started; the main thread goes on until the running calls have ended.  `_leave` asks those to stop as well and bounds
-the wait for them.
+- The reader (one daemon thread) pulls inputs and submits calls, one for each permit that it is granted: never more than
+  `window` ahead of the records, and never more into the pool than its workers do in `QUEUE_SECONDS`.
+- A worker runs a call and then settles it: it writes the record, and every record that was waiting for this one, before
+  it turns to its next call.  So a kill loses the calls that run, and of those that have ended only records that wait
+  for an earlier input's.
+- The main thread sleeps until there is a message: a signal, the end of the inputs, an error, or, once no more inputs
+  come, that a call was settled.
+
+Two locks.  `_books` is held to settle a call: each call is settled once, whether it returned or timed out first.
+`_gate` is held to submit one; closed, it lets nobody in, neither the reader nor a retry nor a call that has not begun.
+Whoever needs both takes `_books` first.
+
+A run that is stopped closes the gate, cancels what has not started, and goes on until the running calls have ended.  A
+run that is left asks these to stop as well, and bounds the wait for them.
 
 A call that timed out has its record at once, but its thread is busy until it comes to a checkpoint.  Until then it is
 `left`, and the pool has one worker more in its place, so that calls that hang do not bring the run to a halt.
 """
 
-import contextlib
 import contextvars
+import enum
 import signal
 import sys
 import threading
@@ -38,11 +46,12 @@ LEAVE_SECONDS = 1.0
 """How long calls that were asked to stop may take to end before the run leaves them behind."""
 
 WINDOW_AT_LEAST, WINDOW_PER_WORKER = 256, 64
-"""Inputs that may be pulled without having their record written: enough that cheap calls come in batches, and that one
-slow call at the head does not idle the others at once; few enough that little is done again after a kill."""
+"""Inputs that may be pulled without having their record written: enough that one slow call does not soon idle the
+others, whose records must wait for its own; few enough that their results fit into memory."""
 
-WRITE_AT_MOST = 256
-"""How many messages are taken from the queue before records are written: a bound on how long one may wait for that."""
+QUEUE_SECONDS = 0.02
+"""Work that may wait in the pool for each worker.  Cheap calls need a long queue to keep workers busy; with slow ones
+it would only let workers, who take calls in batches, run far ahead of one another and of the records."""
 
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
 EXIT_BROKEN_PIPE = 128 + 13
@@ -66,13 +75,17 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class _ReaderEnded:
+class _Ended:
+    """The reader has come to the end of the inputs, or to an error."""
+
     error: BaseException | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Returned:
-    call: Call
+class _Note(enum.Enum):
+    """What a worker has to tell the main thread."""
+
+    SETTLED = "look whether this was the last call"
+    FAILED = "an input has failed, and the run was to end at the first"
 
 
 class Run:
@@ -90,53 +103,56 @@ class Run:
         self._function = function
         self._inputs = inputs
         self._policy = policy
-        self._write_bytes = write
-        self._tally = tally
-        self._show = show
         self._pool = Pool(policy.workers, thread_name_prefix="filch-map", daemon=True)
         self._submitter = self._pool if policy.timeout is None else self._pool.options(timeout=policy.timeout)
         # A task makes all attempts, unless each attempt has a time limit, which is the limit of a task.
         self._attempts_per_task = policy.attempts if policy.timeout is None else 1
+        # Calls see the context variables that the function's module set when it was imported here.
+        self._context = contextvars.copy_context()
         self._messages: SimpleQueue[object] = SimpleQueue()
         self._permits: SimpleQueue[int] = SimpleQueue()
+
         self._gate = threading.Lock()
-        self._closed = False  # written by main under the gate; racy reads by workers only end retries
-        self._taken = 0  # written by the reader under the gate
-        self._pending: dict[int, Future[Outcome | NoOutcome]] = {}  # added to under the gate, removed from by main
-        self._left: set[Call] = set()  # under the gate
-        # From here on only main reads and writes, except that workers read _leaving.
+        self._closed = False  # written under the gate; read anywhere, late at worst
+        self._taken = 0  # under the gate
+
+        self._books = threading.Lock()  # for all that follows, except that calls are added to `_open` under the gate
+        self._open: set[Call] = set()
         self._settled = 0
-        self._reader_ended = False
-        self._refusal: Refusal | None = None
-        self._signals = 0
+        self._tally = tally
+        self._show = show
+        self._write: Callable[[bytes], None] | None = write  # None once nothing more is to be written
+        self._broken: OutputClosed | Refusal | None = None  # why not
+        self._held: dict[int, str] = {}  # lines by the number of their input; empty for a call without a record
+        self._next = 0  # the number of the first line that is not written
+        self._granted = 0  # permits
+        self._mean_seconds = QUEUE_SECONDS  # of the last calls
+        self._left: set[Call] = set()
+        self._draining = False  # no more calls come, and main is told of each that is settled
+
+        # Main's own; workers read `_leaving`.
         self._leaving = False
+        self._signals = 0
         self._deadline: float | None = None
         self._exit: int | None = None
-        self._held: dict[int, str] = {}
-        self._next = 0
-        self._lines: list[str] = []
+        self._error: BaseException | None = None
 
     def go(self) -> int:
         """Make all calls, write all records, and return the exit code."""
-        self._permits.put(self._policy.window)
-        # Calls see the context variables that the function's module set when it was imported here.
-        context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._read,), name="filch-map-reader", daemon=True).start()
+        self._grant()
+        target = self._context.copy().run
+        threading.Thread(target=target, args=(self._read,), name="filch-map-reader", daemon=True).start()
         with stop_signals(self._messages.put):
             try:
-                self._serve()
+                self._attend()
             except KeyboardInterrupt:
                 self._exit = 128 + signal.SIGINT
-            except OutputClosed:
-                self._give_up(EXIT_BROKEN_PIPE)
-                self._exit = EXIT_BROKEN_PIPE
-            except BaseException:
-                self._give_up(EXIT_REFUSED)
-                raise
             finally:
                 self._end()
-        if self._refusal is not None:
-            raise self._refusal
+        if isinstance(self._broken, OutputClosed):
+            return EXIT_BROKEN_PIPE
+        if error := self._broken or self._error:
+            raise error
         if self._exit is not None:
             return self._exit
         return EXIT_FAILED if self._tally.failed else EXIT_OK
@@ -149,7 +165,7 @@ class Run:
             self._pull()
         except BaseException as raised:
             error = raised
-        self._messages.put(_ReaderEnded(error))
+        self._messages.put(_Ended(error))
 
     def _pull(self) -> None:
         inputs = iter(self._inputs)
@@ -161,38 +177,42 @@ class Run:
                 if self._closed:
                     return
             given = next(inputs, None)
-            if given is None:
-                return
-            if not self._submit(Call(number, given.value, given.text, self._attempts_per_task), first=True):
+            if given is None or not self._submit(Call(number, given, self._attempts_per_task)):
                 return
             number += 1
             permits -= 1
 
-    def _submit(self, call: Call, *, first: bool) -> bool:
-        """Submit `call` unless the gate is closed; `first` if it is not another attempt."""
+    def _submit(self, call: Call) -> bool:
+        """Submit `call` unless the gate is closed."""
         with self._gate:
             if self._closed:
                 return False
-            future = self._submitter.submit(self._work, call)
-            self._pending[call.number] = future
-            self._taken += first
-        future.add_done_callback(partial(self._tell, call))
+            self._open.add(call)
+            if call.before is None:
+                call.future = self._submitter.submit(self._work, call)
+                self._taken += 1
+            else:  # this is the thread of a worker, or of the clock
+                call.future = self._context.copy().run(self._submitter.submit, self._work, call)
+            future = call.future
+        if self._policy.timeout is not None:
+            future.add_done_callback(partial(self._timed_out, call))
         return True
 
     # The workers' side.
 
-    def _work(self, call: Call) -> Outcome | NoOutcome:
+    def _work(self, call: Call) -> None:
         try:
-            return call.run(self._function, self._is_closed, self._is_leaving)
-        finally:
-            if self._policy.timeout is not None:
-                with self._gate:
-                    call.returned = True
-                    if call in self._left:
-                        self._messages.put(_Returned(call))
+            if self._closed:
+                self._settle(call, NoOutcome.NOT_BEGUN)
+            else:
+                self._settle(call, call.run(self._function, self._is_closed, self._is_leaving))
+        except BaseException as fault:  # of ours; main must not wait for this call
+            self._messages.put(_Ended(fault))
 
-    def _tell(self, call: Call, future: Future[Outcome | NoOutcome]) -> None:
-        self._messages.put((call, future))
+    def _timed_out(self, call: Call, future: Future[None]) -> None:
+        if not future.cancelled() and isinstance(error := future.exception(), TaskTimeout):
+            outcome = call.outcome(error_text(error.with_traceback(None)), type(error).__name__, 1, True)
+            self._settle(call, outcome, left=True)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -200,107 +220,121 @@ class Run:
     def _is_leaving(self) -> bool:
         return self._leaving
 
-    # The main thread's side.
-
-    def _serve(self) -> None:
-        """Handle messages and write records until every call that was taken is settled, or the wait is up."""
-        while not self._over():
-            try:
-                self._handle(self._messages.get(timeout=self._patience()))
-                for _ in range(WRITE_AT_MOST):
-                    self._handle(self._messages.get_nowait())
-            except Empty:
-                if self._deadline is not None and time.monotonic() >= self._deadline:
-                    break
-            self._write()
-        for number in sorted(self._held):  # what is done behind calls that have no record
-            self._lines.append(self._held[number])
-        self._held.clear()
-        self._write()
-
-    def _over(self) -> bool:
-        if not (self._reader_ended or self._closed) or self._settled < self._taken:
-            return False
-        if self._left and self._deadline is None:
-            self._deadline = time.monotonic() + LEAVE_SECONDS
-        return not self._left
-
-    def _patience(self) -> float | None:
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-
-    def _handle(self, message: object) -> None:
-        match message:
-            case (Call() as call, Future() as future):
-                self._finished(call, future)
-            case int():
-                self._signalled(message)
-            case _Returned():
-                self._set_left(message.call, False)
-            case _ReaderEnded():
-                self._reader_ended = True
-                if isinstance(message.error, Refusal):
-                    self._refusal = message.error
-                elif message.error is not None:
-                    raise message.error
-
-    def _finished(self, call: Call, future: Future[Outcome | NoOutcome]) -> None:
-        del self._pending[call.number]
-        outcome = self._outcome(call, future)
-        if outcome is None or outcome is NoOutcome.INTERRUPTED:
-            self._settle(call, "")
-        elif outcome is NoOutcome.END_OF_RUN:
-            self._settle(call, "")
-            self._signalled(signal.SIGINT)
-        elif not self._retried(call, outcome):
-            self._tally.add(call.text, outcome)
-            self._settle(call, line(call.text, outcome))
-            if outcome.error is not None and self._policy.fail_fast:
-                self._stop(EXIT_FAILED)
-
-    def _outcome(self, call: Call, future: Future[Outcome | NoOutcome]) -> Outcome | NoOutcome | None:
-        if future.cancelled():
-            return None
-        error = future.exception()
-        if error is None:
-            return future.result()
-        timed_out = isinstance(error, TaskTimeout)
-        if timed_out:
-            self._set_left(call, True)
-        return call.outcome(error_text(error.with_traceback(None)), type(error).__name__, 1, timed_out)
-
-    def _retried(self, call: Call, outcome: Outcome) -> bool:
-        if not outcome.retry or outcome.attempts >= self._policy.attempts:
-            return False
-        return self._submit(Call(call.number, call.value, call.text, 1, outcome), first=False)
+    def _settle(self, call: Call, outcome: Outcome | NoOutcome, *, left: bool = False) -> None:
+        """Settle `call`, unless it was settled when it timed out; `left` if it is still running."""
+        with self._books:
+            if call not in self._open:
+                self._set_left(call, False)
+                return
+            self._open.remove(call)
+            if left:
+                self._set_left(call, True)
+            retry = isinstance(outcome, Outcome) and outcome.retry and outcome.attempts < self._policy.attempts
+            if not retry:
+                self._enter(call, outcome)
+        if isinstance(outcome, Outcome) and retry and not self._submit(call.again(outcome)):
+            with self._books:
+                self._enter(call, outcome)
 
     def _set_left(self, call: Call, left: bool) -> None:
-        with self._gate:
-            if left and not call.returned:
-                self._left.add(call)
-            else:
-                self._left.discard(call)
-            if not self._closed:
-                self._pool.resize(self._policy.workers + len(self._left))
+        """Enter or strike `call` among those that timed out and still run.  Under the books."""
+        if left == (call in self._left):
+            return
+        if left:
+            self._left.add(call)
+        else:
+            self._left.remove(call)
+        if self._draining:
+            self._messages.put(_Note.SETTLED)
+        if not self._closed:
+            self._pool.resize(self._policy.workers + len(self._left))
 
-    def _settle(self, call: Call, text: str) -> None:
-        self._settled += 1
-        if self._policy.ordered:
+    def _enter(self, call: Call, outcome: Outcome | NoOutcome) -> None:
+        """Count `call`, and write what may be written now.  Under the books."""
+        text = ""
+        if isinstance(outcome, Outcome):
+            text = line(call.given.text, outcome)
+            self._mean_seconds += (outcome.seconds - self._mean_seconds) / 16
+            self._tally.add(call.given.text, outcome)
+            if outcome.error is not None and self._policy.fail_fast:
+                self._close()
+                self._messages.put(_Note.FAILED)
+        elif outcome is NoOutcome.END_OF_RUN:
+            self._close()
+            self._messages.put(int(signal.SIGINT))
+        if not self._policy.ordered:
+            self._put([text])
+        elif call.number != self._next:
             self._held[call.number] = text
         else:
-            self._lines.append(text)
-
-    def _write(self) -> None:
-        """Write the records that may be written by now, in one piece, and give their permits back."""
-        while self._policy.ordered and self._next in self._held:
-            self._lines.append(self._held.pop(self._next))
+            lines = [text]
             self._next += 1
-        if self._lines:
-            lines, self._lines = self._lines, []
-            self._write_bytes("".join(lines).encode())
-            self._permits.put(len(lines))
+            while self._next in self._held:
+                lines.append(self._held.pop(self._next))
+                self._next += 1
+            self._put(lines)
+        self._settled += 1
+        self._grant()
+        if self._draining:
+            self._messages.put(_Note.SETTLED)
         self._show()
 
-    # How a run ends early.
+    def _put(self, lines: list[str]) -> None:
+        """Write lines.  Under the books."""
+        if self._write is not None:
+            try:
+                self._write("".join(lines).encode())
+            except (OutputClosed, Refusal) as error:
+                self._write = None
+                self._broken = error
+                self._messages.put(error)
+
+    def _grant(self) -> None:
+        """Let the reader go on as far as it may now, but do not wake it for single inputs.  Under the books."""
+        window = self._policy.window
+        each = 2 + int(QUEUE_SECONDS / max(self._mean_seconds, 1e-6))
+        depth = min(self._policy.workers * each, window)
+        written = self._next if self._policy.ordered else self._settled
+        more = min(written + window, self._settled + depth) - self._granted
+        if more > 0 and 4 * more >= depth:
+            self._permits.put(more)
+            self._granted += more
+
+    # The main thread's side.
+
+    def _attend(self) -> None:
+        """Heed messages until every call is settled and has returned, or the wait for that is up."""
+        while not self._over():
+            patience = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            try:
+                self._heed(self._messages.get(timeout=patience))
+            except Empty:
+                return
+
+    def _over(self) -> bool:
+        with self._books:
+            if not self._draining or self._settled < self._taken:
+                return False
+            if self._left and self._deadline is None:
+                self._deadline = time.monotonic() + LEAVE_SECONDS
+            return not self._left
+
+    def _heed(self, message: object) -> None:
+        match message:
+            case int():
+                self._signalled(message)
+            case _Note.FAILED:
+                self._stop(EXIT_FAILED)
+            case _Ended():
+                with self._books:
+                    self._draining = True
+                self._error = self._error or message.error
+                if message.error is not None and not isinstance(message.error, Refusal):
+                    self._stop(EXIT_REFUSED)
+                    self._leave()
+            case OutputClosed() | Refusal():  # nothing more can be written
+                self._stop(EXIT_REFUSED)
+                self._leave()
 
     def _signalled(self, number: int) -> None:
         self._signals += 1
@@ -308,25 +342,29 @@ class Run:
             self._leave()
             return
         self._stop(128 + number)
-        if running := self._running():
-            calls = "1 call" if running == 1 else f"{running} calls"
-            sys.stderr.write(f"filch map: stopping when {calls} have ended; Ctrl-C again interrupts them\n")
+        with self._books:
+            running = len(self._open)
+        if running:
+            calls = "1 call has" if running == 1 else f"{running} calls have"
+            sys.stderr.write(f"filch map: stopping when {calls} ended; Ctrl-C again interrupts them\n")
 
-    def _running(self) -> int:
-        return sum(not future.done() for future in self._pending.values())
+    def _close(self) -> None:
+        """Close the gate: from now on nothing is submitted, and no call begins."""
+        with self._gate:
+            self._closed = True
+        self._permits.put(1)  # the reader may be waiting for one
 
     def _stop(self, exit_code: int) -> None:
-        """Take no more input, cancel what has not started, and let what runs end."""
-        if self._close():
+        """Take no more input, cancel what has not begun, and let what runs end."""
+        if self._exit is None:
             self._exit = exit_code
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _close(self) -> bool:
-        """Close the gate: from now on nothing is submitted.  Return whether it was open."""
-        with self._gate:
-            was_open, self._closed = not self._closed, True
-        self._permits.put(1)  # the reader may be waiting for one
-        return was_open
+        self._close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._books:
+            self._draining = True
+            for call in [call for call in self._open if call.future is not None and call.future.cancelled()]:
+                self._open.remove(call)
+                self._enter(call, NoOutcome.NOT_BEGUN)
 
     def _leave(self) -> None:
         """Ask the running calls to stop, and set the end of the wait for them."""
@@ -334,19 +372,17 @@ class Run:
             return
         self._leaving = True
         self._deadline = time.monotonic() + LEAVE_SECONDS
-        for future in list(self._pending.values()):
+        with self._books:
+            running = [call.future for call in self._open if call.future is not None]
+        for future in running:
             future.interrupt()
 
-    def _give_up(self, exit_code: int) -> None:
-        """End the calls when no record can be written any more."""
-        self._stop(exit_code)
-        self._leave()
-        self._write_bytes = lambda data: None
-        with contextlib.suppress(KeyboardInterrupt):
-            self._serve()
-
     def _end(self) -> None:
+        """Write what is done behind calls that have no record, and close the books."""
         self._close()
-        self._tally.unfinished = self._taken - self._tally.done
-        self._tally.left_running = self._running() + len(self._left)
-        self._pool.shutdown(wait=not self._tally.left_running, cancel_futures=True)
+        with self._books:
+            self._put([self._held[number] for number in sorted(self._held)])
+            self._write = None
+            self._tally.unfinished = self._taken - self._tally.done
+            self._tally.left_running = running = len(self._open) + len(self._left)
+        self._pool.shutdown(wait=not running, cancel_futures=True)
