@@ -1,6 +1,7 @@
 """Engines for the kernel suite: how they are made, held, released and audited."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -83,3 +84,21 @@ def held(engine: Any, count: int = 1, submit: Callable[..., Any] | None = None) 
 def results(futures: Any) -> list[Any]:
     """Return the result of each future; an error is raised."""
     return [future.result(PATIENCE) for future in futures]
+
+
+def spin_until(condition: Callable[[], bool]) -> None:
+    """Wait awake: one who slept would come too late to the race."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0)  # lets the others go on
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """Make a call in a thread that is no worker, and return its result when it has ended."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert found, "the call in another thread failed or did not end"
+    return found[0]
