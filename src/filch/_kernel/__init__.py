@@ -27,6 +27,7 @@ if TYPE_CHECKING or _wanted == "native" or (_wanted == "auto" and find_spec("fil
         implementation,
         isolate,
         main_ended,
+        report_lost,
     )
 else:
     from filch._kernel._pure import (
@@ -44,6 +45,7 @@ else:
         implementation,
         isolate,
         main_ended,
+        report_lost,
     )
 
 __all__ = [
@@ -61,4 +63,5 @@ __all__ = [
     "implementation",
     "isolate",
     "main_ended",
+    "report_lost",
 ]

@@ -54,7 +54,7 @@ class Engine:
         keep_alive: float,
         seed: int | None,
         start_thread: Callable[[Callable[[], None], int], threading.Thread],
-        prologue: Callable[[], None] | None,
+        prologue: Callable[[], object] | None,
         restart: bool,
     ) -> None:
         """Make an engine without threads.
@@ -75,8 +75,12 @@ class Engine:
         context: bool = True,
         name: str | None = None,
         force: bool = False,
+        alarm: Callable[[], Callable[[], None]] | None = None,
     ) -> Future[_T]:
-        """Submit with a policy: see `Pool.options`."""
+        """Submit with a policy: see `Pool.options`.
+
+        alarm: called in the worker when the task starts; what it returns is called when the task ends.
+        """
     def _submit_bulk(
         self,
         fn: Callable[..., _T],
@@ -137,6 +141,9 @@ def current_future() -> Future[Any] | None:
 
 def engines() -> list[Engine]:
     """The engines that are alive in this process."""
+
+def report_lost() -> None:
+    """Log the errors that nobody has asked for so far."""
 
 def main_ended() -> None:
     """From now on the main thread's submissions are refused: the interpreter is on its way out."""

@@ -24,6 +24,7 @@ from filch._kernel._pure_future import (
     _lock,
     await_,
     call,
+    failures,
     gate,
     name_of,
 )
@@ -46,7 +47,7 @@ class Engine:
         keep_alive: float,
         seed: int | None,
         start_thread: Callable[[Callable[[], None], int], threading.Thread],
-        prologue: Callable[[], None] | None,
+        prologue: Callable[[], object] | None,
         restart: bool,
     ) -> None:
         self._core = Core(
@@ -79,11 +80,12 @@ class Engine:
         context: bool = True,
         name: str | None = None,
         force: bool = False,
+        alarm: Callable[[], Callable[[], None]] | None = None,
     ) -> Future:
         if not callable(fn):
             raise TypeError(f"a task is a callable with its arguments, not {fn!r}; pass the function itself")
         own = contextvars.copy_context() if context else None
-        task = Future(fn, args, Extra(kwargs or {}, own, name, force))
+        task = Future(fn, args, Extra(kwargs or {}, own, name, force, alarm))
         self._core.admit(task, priority)
         return task
 
@@ -270,7 +272,10 @@ class Bulk:
                 raise TimeoutError
         outcome = self.outcomes[index]
         if outcome is _UNSET:
-            raise type(self.lost)(*self.lost.args) if self.lost is not None else CancelledError
+            lost = self.lost or CancelledError()
+            error = type(lost)(*lost.args)
+            error.__cause__ = lost.__cause__
+            raise error
         self.outcomes[index] = None
         if type(outcome) is Failure:
             outcome.asked = True
@@ -348,6 +353,13 @@ def current_future() -> Future | None:
 def engines() -> list[Engine]:
     with _lock:
         return [engine for core in tuple(cores) if (engine := core.engine()) is not None]
+
+
+def report_lost() -> None:
+    with _lock:
+        lost = tuple(failures)
+    for failure in lost:
+        failure.report()
 
 
 def main_ended() -> None:

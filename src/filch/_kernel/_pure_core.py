@@ -48,7 +48,7 @@ class Core:
         self.max_threads: int = options["max_threads"]
         self.keep_alive: float = options["keep_alive"]
         self.start_thread: Callable[[Callable[[], None], int], threading.Thread] = options["start_thread"]
-        self.prologue: Callable[[], None] | None = options["prologue"]
+        self.prologue: Callable[[], object] | None = options["prologue"]
         self.restart: bool = options["restart"]
         self.random = random.Random(options["seed"])
         self.engine: Callable[[], Engine | None] = lambda: None
@@ -119,7 +119,7 @@ class Core:
 
     def _refuse(self, worker: Worker | None) -> None:
         if self.broken is not None:
-            raise self.broken_error()
+            raise self.broken_error(self.broken)
         if self.closed and not (self.draining and self._may_still_spawn(worker)):
             raise PoolShutdown("cannot schedule new futures after shutdown; keep the pool open until its last submit")
         if MainThread.ended and threading.current_thread() is threading.main_thread():
@@ -134,11 +134,11 @@ class Core:
             return False
         return worker.home is self.root or worker.home.living() is not self.root
 
-    def broken_error(self) -> BrokenThreadPool:
+    def broken_error(self, cause: BaseException) -> BrokenThreadPool:
         error = BrokenThreadPool(
-            f"the initializer raised {self.broken!r}, so the pool takes no task; mend it, or pass on_broken='restart'"
+            f"the initializer raised {cause!r}, so the pool takes no task; mend it, or pass on_broken='restart'"
         )
-        error.__cause__ = self.broken
+        error.__cause__ = cause
         return error
 
     # Calling workers and putting them to sleep.
@@ -200,7 +200,7 @@ class Core:
                 )
 
     def begin_thread(self, worker: Worker) -> bool:
-        """Run the prologue; False if it failed."""
+        """Run the prologue; if it fails, end with error what is queued, and False."""
         for attempt in range(1, RESTARTS + 1):
             try:
                 if self.prologue is not None:
@@ -208,22 +208,23 @@ class Core:
                 return True
             except BaseException as error:
                 _base.LOGGER.critical("Exception in initializer:", exc_info=True)
-                if self.restart and attempt < RESTARTS:
-                    continue
-                with _lock:
-                    self.broken = error
-                    doomed = self.drain()
-                    failures = [Failure(self.broken_error(), asked=True) for _ in doomed]
-                    if self.restart:
-                        self.broken = None
-                    else:
-                        self.refusing = self.closed = True
-                    self._arrive(worker)
-                    self._leave(worker)
-                for task, failure in zip(doomed, failures, strict=True):
-                    task._finish(failure)
-                break
+                if not self.restart or attempt == RESTARTS:
+                    self._give_way(worker, error)
         return False
+
+    def _give_way(self, worker: Worker, error: BaseException) -> None:
+        with _lock:
+            doomed = self.queued()
+            if not self.restart:
+                self.broken = error
+                self.refusing = self.closed = True
+        for task in doomed:
+            task._finish(Failure(self.broken_error(error), asked=True))
+        with _lock:
+            self._sweep()
+            self._leave(worker)
+            helper = self.recruit() if self.visible() else None
+        self._start_all([helper])
 
     def next(self, worker: Worker) -> bool:
         """Begin the next task of a worker that has none; sleeps until there is one.  False: the thread is to end."""
@@ -479,7 +480,7 @@ class Core:
     def resize(self, max_workers: int, max_threads: int) -> None:
         with _lock:
             self.max_threads = max_threads
-            change = max_workers - self.max_workers + self.surplus
+            change = max_workers - len(self.processors)
             self.max_workers = max_workers
             self.surplus = max(-change, 0)
             for _ in range(change):
@@ -489,6 +490,8 @@ class Core:
                 self.surplus -= 1
                 self._dismiss(self.free.pop())
             helpers = [self.recruit(every=True) for _ in range(change) if self.visible()]
+            for _ in self.sleepers[max_workers - len(self.workers) :] if len(self.workers) > max_workers else ():
+                self._wake()  # to learn that its patience has a limit now
         self._start_all(helpers)
 
     def _dismiss(self, processor: Processor) -> None:
@@ -522,36 +525,37 @@ class Core:
             self._ends(None)
         self._start_all([helper])
 
-    def drain(self) -> list[Future]:
-        """Take all tasks that have not started off their queues.  Under the lock."""
-        queued: list[Future] = []
-        for queue in (
-            *self.injector.lanes.values(),
-            *(queue for p in self.processors for queue in (p.mail, p.inbox, p.queue)),
-        ):
-            queued += queue
-            queue.clear()
-        self.injector = Injector()
-        return [task for task in queued if task._state == PENDING]
-
     def cancel_pending(self) -> int:
+        """Tasks are cancelled where they lie, so that none is lost if a signal handler raises on the way."""
         self.close(drain=False)
         with _lock:
-            queued = self.drain()
+            queued = self.queued()
         cancelled = sum(task.cancel() for task in queued)
         with _lock:
+            self._sweep()
             self._ends(None)
         return cancelled
+
+    def _sweep(self) -> None:
+        """Drop what has ended from the heads of the queues, so that what is visible is work."""
+        self.injector.sweep()
+        for queue in (queue for p in self.processors for queue in (p.mail, p.inbox, p.queue)):
+            while queue and queue[0]._state != PENDING:
+                queue.popleft()
+
+    def queued(self) -> list[Future]:
+        """The tasks that have not started.  Under the lock."""
+        lanes = tuple(self.injector.lanes.values())
+        queues = [*lanes, *(queue for p in self.processors for queue in (p.mail, p.inbox, p.queue))]
+        return [task for queue in queues for task in queue if task._state == PENDING]
 
     def unfinished(self) -> list[Future]:
         with _lock:
             running = [task for worker in self.workers for task in (*(under[0] for under in worker.stack), worker.task)]
-            queued = [task for p in self.processors for task in (*p.mail, *p.inbox, *p.queue)]
-            queued += [task for lane in self.injector.lanes.values() for task in lane]
-        return [task for task in running + queued if task is not None and not task.done()]
+            return [task for task in running if task is not None and not task.done()] + self.queued()
 
     def is_idle(self) -> bool:
-        return len(self.sleepers) == len(self.workers) and not self.visible()
+        return self.ended or (len(self.sleepers) == len(self.workers) and not self.visible())
 
 
 def _is_deep() -> bool:

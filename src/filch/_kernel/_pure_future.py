@@ -109,30 +109,49 @@ class Parker:
 class Failure:
     """An error in the place of a result.  If it goes and nobody has asked for it, it is logged."""
 
-    __slots__ = ("asked", "error", "name")
+    __slots__ = ("__weakref__", "asked", "error", "name")
 
     def __init__(self, error: BaseException, name: str = "", asked: bool = False) -> None:
         self.error = error
         self.name = name
         self.asked = asked
+        if not asked:
+            with _lock:
+                failures.add(self)
+
+    def report(self) -> None:
+        if not self.asked and not sys.is_finalizing():
+            self.asked = True
+            error = self.error
+            logging.getLogger("filch").error(
+                "nobody asked for the error of %s", self.name, exc_info=(type(error), error, error.__traceback__)
+            )
 
     def __del__(self) -> None:
-        if not self.asked and not sys.is_finalizing():
-            logging.getLogger("filch").error("nobody asked for the error of %s", self.name, exc_info=self.error)
+        self.report()
+
+
+failures: weakref.WeakSet[Failure] = weakref.WeakSet()  # not asked for when they came about
 
 
 class Extra:
     """What few tasks have.  Without it a task has no keyword arguments and runs in an empty context."""
 
-    __slots__ = ("context", "force", "kwargs", "name")
+    __slots__ = ("alarm", "context", "force", "kwargs", "name")
 
     def __init__(
-        self, kwargs: dict[str, Any], context: contextvars.Context | None, name: str | None = None, force: bool = False
+        self,
+        kwargs: dict[str, Any],
+        context: contextvars.Context | None,
+        name: str | None = None,
+        force: bool = False,
+        alarm: Callable[[], Callable[[], None]] | None = None,
     ) -> None:
         self.kwargs = kwargs
         self.context = context  # None: run in the worker's own
         self.name = name
         self.force = force
+        self.alarm = alarm  # called when the task starts; gives what is called when it ends
 
 
 class Side:
@@ -148,8 +167,8 @@ class Side:
         self.interrupted = False
 
 
-def name_of(fn: object) -> str:
-    return getattr(fn, "__qualname__", None) or type(fn).__qualname__
+def name_of(fn: object, extra: Extra | None = None) -> str:
+    return (extra and extra.name) or getattr(fn, "__qualname__", None) or type(fn).__qualname__
 
 
 def call(fn: Callable[..., Any], args: Sequence[Any], extra: Extra | None) -> Any:
@@ -157,12 +176,17 @@ def call(fn: Callable[..., Any], args: Sequence[Any], extra: Extra | None) -> An
     try:
         if extra is None:
             return contextvars.Context().run(fn, *args)
-        if extra.context is None:
-            return fn(*args, **extra.kwargs)
-        return extra.context.run(fn, *args, **extra.kwargs)
+        stop = extra.alarm() if extra.alarm is not None else None
+        try:
+            if extra.context is None:
+                return fn(*args, **extra.kwargs)
+            return extra.context.run(fn, *args, **extra.kwargs)
+        finally:
+            if stop is not None:
+                stop()
     except BaseException as error:
         error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
-        name = extra.name if extra and extra.name else name_of(fn)
+        name = name_of(fn, extra)
         del fn, args, extra  # the error's traceback leads to this frame
         return Failure(error, name)
 
@@ -287,7 +311,9 @@ class Future(_base.Future):  # type: ignore[type-arg]
     def _call_back(self, fn: Callable[[Any], object]) -> None:
         try:
             fn(self)
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, Exception) and _local.worker is None:
+                raise
             _base.LOGGER.exception("exception calling callback for %r", self)
 
     def _invoke_callbacks(self) -> None:
@@ -321,9 +347,12 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     def set_exception(self, exception: BaseException | None) -> None:
         assert exception is not None
-        failure = Failure(exception, name_of(self._fn), asked=True)
-        self.set_result(failure)
-        failure.asked = self._home is None
+        failure = Failure(exception, name_of(self._fn, self._extra), asked=self._home is None)
+        try:
+            self.set_result(failure)
+        except _base.InvalidStateError:
+            failure.asked = True
+            raise
 
     def interrupt(self) -> bool:
         if self.cancel():
@@ -339,10 +368,10 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     def expire(self, error: BaseException) -> bool:
         worker = self._home
-        failure = Failure(error, name_of(self._fn), asked=True)
+        failure = Failure(error, name_of(self._fn, self._extra))
         if not self._finish(failure):
+            failure.asked = True
             return False
-        failure.asked = False
         with _lock:
             side = self._aside()
             if hasattr(worker, "interrupt"):
@@ -405,7 +434,8 @@ class _Waiters(list):  # type: ignore[type-arg]
         worker = _local.worker
         if worker is not None and worker.task is not None:
             if type(waiter.event) is not HelpingEvent:
-                waiter.event = HelpingEvent(type(waiter) is _base._AllCompletedWaiter)
+                every = type(waiter) is _base._AllCompletedWaiter and not waiter.stop_on_exception
+                waiter.event = HelpingEvent(every)
             waiter.event.futures.append(self.future())
         super().append(waiter)
 

@@ -132,6 +132,16 @@ class Injector:
                 return task
         return None
 
+    def sweep(self) -> None:
+        """Drop what has ended from the heads of the lanes."""
+        for priority in tuple(self.order):
+            lane = self.lanes.get(priority)
+            while lane and lane[0]._state != PENDING:
+                lane.popleft()
+                lane.taken += 1
+            while not lane and priority in self.order:
+                self.order.remove(priority)
+
     def _run_at(self, at: int) -> int:
         lane = self.lanes.get(self.order[at])
         return lane.run_of_head() if lane else -1
@@ -215,6 +225,7 @@ class Worker:
             self.frame.above = self.frame.above and self.frame.above.living()
             self.frame = None
         self.task = None
+        self.isolated = self.shielded = 0
         if self.stack:
             self.task, self.home, self.frame, self.isolated, self.shielded = self.stack.pop()
         if not settled:
@@ -236,7 +247,7 @@ class Worker:
         except Cancelled as late:
             self.shielded = 1
             if value is _UNSET:
-                value = Failure(late, name_of(fn))
+                value = Failure(late, name_of(fn, extra))
         return value
 
     def raise_shield(self) -> None:
@@ -335,24 +346,19 @@ def _refuse_circle(worker: Worker) -> None:
     while todo:
         here = todo.pop()
         futures, every = here.waiting or ((), True)
-        if not every and len(futures) > 1:
-            continue
+        if not every:
+            continue  # others may come first
         for future in futures:
             if not isinstance(future, Future) or future._state != RUNNING or not isinstance(future._home, Worker):
                 continue
             there = future._home
             if there is worker:
-                trail = [future, worker.task]
-                while here is not worker:
-                    trail.insert(1, here.task)
-                    here = came_from[here]
-                names = " waits for ".join(repr(_title(task)) for task in [*trail[::-1][:1], *trail[1:-1], trail[0]])
+                path = [here]
+                while path[-1] is not worker:
+                    path.append(came_from[path[-1]])
+                tasks = [w.task for w in reversed(path) if w.task is not None] + [future]
+                names = " waits for ".join(repr(name_of(task._fn, task._extra)) for task in tasks)
                 raise DeadlockError(f"tasks wait for each other in a circle: {names}; break it, or wait with a timeout")
             if there not in came_from:
                 came_from[there] = here
                 todo.append(there)
-
-
-def _title(task: Any) -> str:
-    extra = task._extra
-    return extra.name if extra is not None and extra.name else name_of(task._fn)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from filch._kernel import after_fork_in_child, after_fork_in_parent, before_fork, main_ended
+from filch._kernel import after_fork_in_child, after_fork_in_parent, before_fork, main_ended, report_lost
 
 if TYPE_CHECKING:
     from filch.pool.pool import Pool
@@ -98,6 +98,7 @@ def _at_exit() -> None:
         if (pool := crew.pool()) is not None:
             pool._close()
         crew.join(crew.exit_timeout)
+        report_lost()
 
     main_ended()
     _each_at_exit(end)

@@ -7,33 +7,42 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from filch._kernel import Future, current_future
 from filch.exceptions import TaskTimeout
-
-_T = TypeVar("_T")
-_P = ParamSpec("_P")
 
 
 class _Alarm:
     """The future of a running task, and how many seconds it has."""
 
-    __slots__ = ("future", "seconds")
+    __slots__ = ("future", "name", "seconds")
 
-    def __init__(self, future: Future[Any], seconds: float) -> None:
+    def __init__(self, future: Future[Any], seconds: float, name: str) -> None:
         self.future: weakref.ref[Future[Any]] | None = weakref.ref(future)
         self.seconds = seconds
+        self.name = name
+
+    def call_off(self) -> None:
+        self.future = None
 
     def ring(self) -> None:
-        future = self.future() if self.future is not None else None
-        if future is not None:
-            future.expire(TaskTimeout(f"the task ran longer than its timeout of {self.seconds:g} s and was given up"))
+        reference = self.future
+        future = reference() if reference is not None else None
+        if future is None:
+            return
+        try:
+            future.expire(
+                TaskTimeout(f"{self.name} ran longer than its timeout of {self.seconds:g} s and was given up")
+            )
+        except BaseException:  # a callback raised it; the clock goes on for the others
+            logging.getLogger("filch").exception("exception calling a callback of %s", self.name)
 
 
 class _Clock:
@@ -73,20 +82,16 @@ class _Clock:
 _clock = _Clock()
 
 
-def run_timed(seconds: float, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Call `fn` as a task that has `seconds` seconds from now.
+def set_alarm(seconds: float, name: str) -> Callable[[], None]:
+    """Give the task that is about to start here `seconds` seconds; to be called off when it ends.
 
-    When they are over its future ends with `TaskTimeout` and the task is interrupted; what it returns is dropped.
+    When they are over its future ends with `TaskTimeout`, the task is interrupted, and what it returns is dropped.
     """
     global _clock
     if _clock.pid != os.getpid():  # a forked child has no thread
         _clock = _Clock()
     future = current_future()
     assert future is not None
-    alarm = _Alarm(future, seconds)
-    del future
+    alarm = _Alarm(future, seconds, name)
     _clock.set(alarm)
-    try:
-        return fn(*args, **kwargs)
-    finally:
-        alarm.future = None
+    return alarm.call_off

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from filch._kernel import Bulk
+from filch.pool import checks
 
 _T = TypeVar("_T")
 
@@ -16,8 +17,8 @@ _T = TypeVar("_T")
 def check_map_arguments(fn: object, chunksize: int | None, buffersize: int | None) -> None:
     if not callable(fn):
         raise TypeError(f"map() calls a function on every item, and {fn!r} is not callable; pass the function first")
-    if chunksize is not None and chunksize < 1:
-        raise ValueError(f"chunksize must be >= 1, not {chunksize}; leave it out for chunks that suit the work")
+    if chunksize is not None and checks.whole("chunksize", chunksize) < 1:
+        raise ValueError(f"chunksize must be >= 1, not {chunksize}; leave it out to take one call at a time")
     if buffersize is not None and not isinstance(buffersize, int):
         raise TypeError(f"buffersize must be an integer or None, not {buffersize!r}")
     if buffersize is not None and buffersize < 1:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
-from math import isfinite
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from filch._kernel import Future
-from filch.pool.deadline import run_timed
+from filch.pool import checks
+from filch.pool.deadline import set_alarm
 
 if TYPE_CHECKING:
     from filch.pool.pool import Pool
@@ -39,22 +39,17 @@ class Options:
         for option in changes:
             if option not in known:
                 raise TypeError(f"options are {', '.join(known)}, not {option!r}")
-        if changes.get("context", True) not in (None, False, True):
-            raise TypeError(
-                f"context must be True or None, not {changes['context']!r}; run a context in the task instead"
-            )
-        if "context" in changes:
-            changes["context"] = bool(changes["context"])
+        given = changes.get("context", True)
+        if given is not None and not isinstance(given, bool):
+            raise TypeError(f"context must be True or None, not {given!r}; to choose one, run it in the task")
         new = replace(self, **changes)
-        try:
-            operator.index(new.priority)
-        except TypeError:
-            raise TypeError(f"priority must be an integer, larger runs sooner, not {new.priority!r}") from None
-        if new.timeout is not None and not (isfinite(new.timeout) and new.timeout > 0):
-            raise ValueError(f"timeout must be more than 0 seconds, not {new.timeout!r}; leave it out for no limit")
-        if new.name is not None and not isinstance(new.name, str):
-            raise TypeError(f"name must be a string, not {new.name!r}")
-        return new
+        return Options(
+            priority=checks.whole("priority", new.priority, "an integer, larger runs sooner"),
+            timeout=checks.seconds("timeout", new.timeout, zero=False),
+            name=None if new.name is None else checks.text("name", new.name),
+            context=bool(new.context),
+            force=checks.flag("force", new.force),
+        )
 
 
 class View(Executor):
@@ -75,12 +70,10 @@ class View(Executor):
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Submit `fn(*args, **kwargs)` with these options."""
         o = self._options
-        call: Callable[..., _T] = fn
-        given: tuple[Any, ...] = args
-        name = o.name
-        if o.timeout is not None and callable(fn):
-            call, given, name = run_timed, (o.timeout, fn, *args), name or _name(fn)
-        return self._pool._spawn(call, given, kwargs, priority=o.priority, context=o.context, name=name, force=o.force)
+        alarm = None if o.timeout is None else partial(set_alarm, o.timeout, o.name or _name(fn))
+        return self._pool._spawn(
+            fn, args, kwargs, priority=o.priority, context=o.context, name=o.name, force=o.force, alarm=alarm
+        )
 
     def map(
         self,

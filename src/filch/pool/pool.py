@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from time import monotonic
 from types import TracebackType
 from typing import Any, TypeVar
 
 from filch._kernel import Bulk, Engine, implementation
+from filch.pool import checks
 from filch.pool.cpus import default_workers
 from filch.pool.crew import Crew
 from filch.pool.mapping import bulk_results, check_map_arguments, future_results, submit_all
@@ -22,20 +23,8 @@ from filch.pool.statistics import PoolStatistics
 _T = TypeVar("_T")
 
 
-def _at_least_one(name: str, value: Any, way_out: str) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}; {way_out}") from None
-    if number < 1:
-        raise ValueError(f"{name} must be greater than 0, not {number}; {way_out}")
-    return number
-
-
-def _seconds(name: str, value: Any) -> Any:
-    if value is not None and not (isinstance(value, int | float) and value >= 0):
-        raise ValueError(f"{name} must be seconds, 0 or more, not {value!r}; leave it out for no limit")
-    return value
+def _checked_workers(max_workers: Any) -> int:
+    return checks.count("max_workers", max_workers, "leave it out for one a usable CPU")
 
 
 def _default_threads(max_workers: int) -> int:
@@ -76,34 +65,32 @@ class Pool(Engine, ThreadPoolExecutor):
         exit_timeout: float | None = None,
         seed: int | None = None,
     ) -> None:
-        way_out = "leave it out for one a usable CPU"
-        workers = default_workers() if max_workers is None else _at_least_one("max_workers", max_workers, way_out)
-        self._own_max_threads = max_threads is not None
+        workers = default_workers() if max_workers is None else _checked_workers(max_workers)
         threads = _default_threads(workers)
+        self._own_max_threads = max_threads is not None
         if max_threads is not None:
-            threads = _at_least_one("max_threads", max_threads, "leave it out for min(512, 32 + 8 * max_workers)")
+            threads = checks.count("max_threads", max_threads, "leave it out for min(512, 32 + 8 * max_workers)")
             if threads < workers:
                 raise ValueError(f"max_threads must be at least max_workers, which is {workers}, not {threads}")
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a callable, not {initializer!r}")
-        if order not in ("lifo", "fifo"):
-            raise ValueError(f"order must be 'lifo' or 'fifo', not {order!r}")
-        if on_broken not in ("raise", "restart"):
-            raise ValueError(f"on_broken must be 'raise' or 'restart', not {on_broken!r}")
+        if not isinstance(initargs, tuple | list):
+            raise TypeError(f"initargs must be a tuple of the initializer's arguments, not {initargs!r}")
         if keep_alive is None:
-            raise ValueError("keep_alive must be seconds, 0 or more, not None")
-        self._thread_name_prefix = thread_name_prefix or "filch"
-        self._exit_timeout = _seconds("exit_timeout", exit_timeout)
-        self._crew = Crew(self, self._thread_name_prefix, daemon, exit_timeout)
+            raise TypeError("keep_alive must be a number of seconds, 0 or more, not None")
+        patience = checks.seconds("keep_alive", keep_alive)
+        self._thread_name_prefix = checks.text("thread_name_prefix", thread_name_prefix) or "filch"
+        self._exit_timeout = checks.seconds("exit_timeout", exit_timeout)
+        self._crew = Crew(self, self._thread_name_prefix, checks.flag("daemon", daemon), self._exit_timeout)
         super().__init__(
             workers,
-            lifo=order == "lifo",
+            lifo=checks.one_of("order", order, "lifo", "fifo") == "lifo",
             max_threads=threads,
-            keep_alive=_seconds("keep_alive", keep_alive),
-            seed=seed,
+            keep_alive=threading.TIMEOUT_MAX if patience is None else patience,
+            seed=None if seed is None else checks.whole("seed", seed),
             start_thread=self._crew.start_thread,
-            prologue=None if initializer is None else _Prologue(initializer, initargs),
-            restart=on_broken == "restart",
+            prologue=None if initializer is None else partial(initializer, *initargs),
+            restart=checks.one_of("on_broken", on_broken, "raise", "restart") == "restart",
         )
 
     # What others read of a ThreadPoolExecutor.
@@ -168,7 +155,8 @@ class Pool(Engine, ThreadPoolExecutor):
         buffersize: int | None,
     ) -> Iterator[_T]:
         check_map_arguments(fn, chunksize, buffersize)
-        deadline = None if timeout is None else monotonic() + timeout
+        limit = checks.seconds("timeout", timeout)
+        deadline = None if limit is None else monotonic() + limit
         arguments = zip(*iterables, strict=False)
         options = options_of(through)
         if buffersize is not None:
@@ -192,13 +180,16 @@ class Pool(Engine, ThreadPoolExecutor):
 
     def resize(self, max_workers: int) -> None:
         """Change how many tasks run at once; tasks that run go on."""
-        workers = _at_least_one("max_workers", max_workers, "shut the pool down to end its threads")
-        self._resize(
-            workers, max(self._max_threads_now(), workers) if self._own_max_threads else _default_threads(workers)
-        )
+        workers = _checked_workers(max_workers)
+        kept = self._counters()["max_threads"] if self._own_max_threads else _default_threads(workers)
+        self._resize(workers, max(kept, workers))
 
-    def _max_threads_now(self) -> int:
-        return self._counters()["max_threads"]
+    def wait_idle(self, timeout: float | None = None) -> bool:
+        """Wait until no task is queued or running; False when `timeout` seconds were not enough.
+
+        Raises DeadlockError in a task of this pool, which would wait for itself.
+        """
+        return super().wait_idle(checks.seconds("timeout", timeout))
 
     def statistics(self) -> PoolStatistics:
         """A snapshot of what the pool does and has done."""
@@ -230,13 +221,15 @@ class Pool(Engine, ThreadPoolExecutor):
         cancel_futures: cancel what has not started, and let running tasks submit no more
         timeout: seconds to wait at most
         """
-        _seconds("timeout", timeout)
+        limit = checks.seconds("timeout", timeout)
         if cancel_futures:
             self._cancel_pending()
         else:
             self._close()
         if wait and threading.current_thread() not in self._crew.threads:
-            self._crew.join(timeout)
+            deadline = None if limit is None else monotonic() + limit
+            if self.wait_idle(limit):
+                self._crew.join(None if deadline is None else max(deadline - monotonic(), 0))
         return list(self._unfinished())
 
     def __exit__(
@@ -245,7 +238,7 @@ class Pool(Engine, ThreadPoolExecutor):
         try:
             self.shutdown(cancel_futures=kind is not None, timeout=self._exit_timeout)
         except KeyboardInterrupt:
-            self.shutdown(cancel_futures=True, timeout=self._exit_timeout)
+            self._cancel_pending()
             raise
 
     async def __aenter__(self) -> Pool:
@@ -265,22 +258,15 @@ class Pool(Engine, ThreadPoolExecutor):
                 ended.set_result(None)
 
         threading.Thread(target=end, name=f"{self._thread_name_prefix}-exit", daemon=True).start()
-        await asyncio.wrap_future(ended)
+        try:
+            await asyncio.shield(asyncio.wrap_future(ended))
+        except asyncio.CancelledError:
+            self._cancel_pending()
+            raise
 
     def __repr__(self) -> str:
         state = "broken" if self._breakage is not None else "shut down" if self._closed else "open"
         return f"<filch.Pool {self._thread_name_prefix!r} {state}, max_workers={self.max_workers}>"
-
-
-class _Prologue:
-    """An initializer with its arguments."""
-
-    def __init__(self, initializer: Callable[..., object], initargs: tuple[Any, ...]) -> None:
-        self.initializer = initializer
-        self.initargs = initargs
-
-    def __call__(self) -> None:
-        self.initializer(*self.initargs)
 
 
 def _submits_its_own_way(executor: Executor) -> bool:
