@@ -59,8 +59,8 @@ def start(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Return a function that starts `python -m filch` with these arguments; what still runs in the end is killed."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": ""}
+    def start(*arguments: object, warnings: str = "", **options: Any) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONWARNINGS": warnings}
         for stream in ("stdin", "stdout", "stderr"):
             options.setdefault(stream, subprocess.PIPE)
         process = subprocess.Popen(

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -44,7 +43,7 @@ def deaf(text):
     if text.startswith("pipe"):
         with open(text) as pipe:
             pipe.read(1)
-        while True:
+        while text == "pipe-a":
             with contextlib.suppress(BaseException):
                 checkpoint()
     return text
@@ -60,6 +59,7 @@ def _functions(folder):
     (folder / "work.py").write_text(FUNCTIONS)
     os.mkfifo("pipe-a")
     os.mkfifo("pipe-b")
+    os.mkfifo("pipe-c")
 
 
 def calls():
@@ -101,11 +101,14 @@ def test_first_signal_lets_running_calls_end(start, number):
     with open("pipe-a", "w"), open("pipe-b", "w"):
         process.send_signal(number)
         assert process.stderr.readline() == STOPPING
+        begun = calls()
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number
-    assert [json.loads(line)["input"] for line in out.splitlines()] == ["a", "pipe-a", "pipe-b"]
-    assert sorted(calls()) == ["a", "pipe-a", "pipe-b"]
-    assert re.match(r"filch map: 3 ok, 0 failed, \d+ not finished;", err)
+    assert {"pipe-a", "pipe-b"} <= {*begun}
+    assert calls() == begun
+    inputs = ["a", "pipe-a", "pipe-b", *map(str, range(300))]
+    assert [json.loads(line)["input"] for line in out.splitlines()] == sorted(begun, key=inputs.index)
+    assert err.startswith(f"filch map: {len(begun)} ok, 0 failed")
 
 
 def test_second_signal_interrupts_running_calls(start):
@@ -126,16 +129,19 @@ def test_second_signal_interrupts_running_calls(start):
 
 def test_second_signal_leaves_calls_that_do_not_listen(start):
     """A call that hangs in C code, or swallows every exception, could only be ended by kill -9."""
-    process = start("map", "work:deaf", "pipe-a", "x", "pipe-b", *range(300), "--workers", 2)
-    with open("pipe-a", "w") as a, open("pipe-b", "w"):  # the second stays in a read that nothing ends
+    process = start("map", "work:deaf", "pipe-a", "pipe-c", "pipe-b", *range(300), "--workers", 3)
+    with open("pipe-a", "w") as a, open("pipe-b", "w"), open("pipe-c", "w") as c:
         a.write("go")
         a.close()
+        c.close()  # this call ends; the one in pipe-b stays in a read that nothing ends
         process.send_signal(signal.SIGINT)
-        assert process.stderr.readline() == STOPPING
+        assert process.stderr.readline().startswith("filch map: stopping when ")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert [json.loads(line)["input"] for line in out.splitlines()] == ["x"], "what is done is written"
+    inputs = [json.loads(line)["input"] for line in out.splitlines()]
+    assert "pipe-c" in inputs, "what is done is written, though an earlier input has no record"
+    assert not {"pipe-a", "pipe-b"} & {*inputs}
     assert "filch map: 2 calls were still running and left behind;" in err
 
 

@@ -155,6 +155,30 @@ def test_source_is_read_no_further_ahead_than_the_window(sink, monkeypatch, orde
     assert max(ahead) <= window
 
 
+@pytest.mark.parametrize(("queue_seconds", "at_most"), [(0.0, 4), (1e9, 256)])
+def test_slow_calls_do_not_pile_up_in_the_pool(sink, monkeypatch, queue_seconds, at_most):
+    """One worker would take a long batch, and what the others do meanwhile would wait for it and be lost by a kill."""
+    monkeypatch.setattr(_run, "QUEUE_SECONDS", queue_seconds)
+    ahead = []
+    pulled = itertools.count(1)
+    ended = []
+
+    def source():
+        for value in range(1000):
+            ahead.append(next(pulled) - len(ended))
+            yield value
+
+    def function(value):
+        if value == 0:
+            sink.wait_for()
+        ended.append(value)
+
+    perform(function, source(), sink)
+    assert len(sink.records) == 1000
+    # A call that has ended is counted here a moment before its record is written and the next input is pulled.
+    assert max(ahead) <= at_most
+
+
 def test_calls_run_at_once_but_no_more_than_the_workers(sink):
     """`--workers 3` would be another number of calls at once."""
     inside = []
