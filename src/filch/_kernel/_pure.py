@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
 
 from filch._kernel._pure_core import FAIR, Core, MainThread, cores
@@ -196,7 +197,8 @@ class Bulk:
         self.cursor = 0
         self.spots: dict[int, Side] = {}  # who waits for which call
         self.generation = core.generation
-        self.lost: BaseException | None = None
+        self.lost: BaseException | None = None  # why calls that have no outcome will have none
+        self.abandoned = False
         self.runners: list[Future] = []  # the one that waits
         if self.items:
             self._launch(owed=False)
@@ -221,13 +223,18 @@ class Bulk:
                 start = self.cursor
                 self.cursor = stop = min(start + self.grain, len(items))
             for index in range(start, stop):
+                if self.lost is not None:
+                    return
                 extra = self.extra
                 if extra is not None and extra.context is not None:
                     extra = Extra({}, extra.context.copy())
                 outcome = call(self.fn, items[index], extra)
                 items[index] = None
                 with _lock:
+                    if self.abandoned and type(outcome) is Failure:
+                        outcome.asked = True
                     outcomes[index] = outcome
+                    outcome = None  # an error's traceback leads to this frame: no circle
                     if spots and index in spots:
                         for parker in spots.pop(index).sleepers:
                             parker.unpark()
@@ -268,30 +275,32 @@ class Bulk:
                 self.lost = ForkedError("these calls belong to the parent process; make them anew in the child")
             with _lock:
                 spot = self.spots.setdefault(index, Side())
-            if not await_(spot, self.runners, True, lambda: self._is_over(index), timeout):
+            if not await_(spot, self.runners, True, partial(self._is_over, index), timeout):
                 raise TimeoutError
         outcome = self.outcomes[index]
         if outcome is _UNSET:
             lost = self.lost or CancelledError()
-            error = type(lost)(*lost.args)
-            error.__cause__ = lost.__cause__
-            raise error
-        self.outcomes[index] = None
-        if type(outcome) is Failure:
-            outcome.asked = True
-            try:
-                raise outcome.error
-            finally:
-                del outcome, self
-        return outcome
+            outcome = Failure(type(lost)(*lost.args), asked=True)
+            outcome.error.__cause__ = lost.__cause__
+        else:
+            self.outcomes[index] = None
+        if type(outcome) is not Failure:
+            return outcome
+        outcome.asked = True
+        try:
+            raise outcome.error
+        finally:
+            del outcome, self  # the error's traceback leads to this frame: no circle
 
     def cancel(self) -> None:
+        self.abandoned = True
         self._end(CancelledError())
         for runner in self.runners:
             runner.cancel()
-        for outcome in self.outcomes:
-            if type(outcome) is Failure:
-                outcome.asked = True
+        with _lock:
+            for outcome in self.outcomes:
+                if type(outcome) is Failure:
+                    outcome.asked = True
 
 
 class blocking:

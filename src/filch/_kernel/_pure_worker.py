@@ -248,7 +248,10 @@ class Worker:
             self.shielded = 1
             if value is _UNSET:
                 value = Failure(late, name_of(fn, extra))
-        return value
+        try:
+            return value
+        finally:
+            del value  # an error's traceback leads to this frame: no circle
 
     def raise_shield(self) -> None:
         """From here on nothing asynchronous is sent to this thread; what was sent before is raised here."""
