@@ -37,6 +37,12 @@ def seconds(name: str, value: Any, *, zero: bool = True) -> float | None:
     return None if value == inf else float(min(value, TIMEOUT_MAX))
 
 
+def seconds_left(name: str, value: Any) -> float | None:
+    """As `seconds`, for a wait: what has run out on the way counts as 0."""
+    late = isinstance(value, int | float) and value < 0
+    return seconds(name, 0 if late else value)
+
+
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r}")

@@ -54,7 +54,14 @@ def future_results(
             futures.extend(submit_next())
     finally:
         for future in futures:
-            future.cancel()
+            if not future.cancel():
+                future.add_done_callback(_ask)
+
+
+def _ask(future: Future[Any]) -> None:
+    """Nobody will ask for this one, and that is no mistake."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _result_or_cancel(futures: deque[Future[_T]], deadline: float | None) -> _T:

@@ -155,7 +155,7 @@ class Pool(Engine, ThreadPoolExecutor):
         buffersize: int | None,
     ) -> Iterator[_T]:
         check_map_arguments(fn, chunksize, buffersize)
-        limit = checks.seconds("timeout", timeout)
+        limit = checks.seconds_left("timeout", timeout)
         deadline = None if limit is None else monotonic() + limit
         arguments = zip(*iterables, strict=False)
         options = options_of(through)
@@ -189,7 +189,7 @@ class Pool(Engine, ThreadPoolExecutor):
 
         Raises DeadlockError in a task of this pool, which would wait for itself.
         """
-        return super().wait_idle(checks.seconds("timeout", timeout))
+        return super().wait_idle(checks.seconds_left("timeout", timeout))
 
     def statistics(self) -> PoolStatistics:
         """A snapshot of what the pool does and has done."""
@@ -221,7 +221,7 @@ class Pool(Engine, ThreadPoolExecutor):
         cancel_futures: cancel what has not started, and let running tasks submit no more
         timeout: seconds to wait at most
         """
-        limit = checks.seconds("timeout", timeout)
+        limit = checks.seconds_left("timeout", timeout)
         if cancel_futures:
             self._cancel_pending()
         else:
@@ -271,5 +271,7 @@ class Pool(Engine, ThreadPoolExecutor):
 
 def _submits_its_own_way(executor: Executor) -> bool:
     """Has somebody replaced `submit`, on the instance or in a subclass?  Then they want to see every call."""
-    own = View.submit if isinstance(executor, View) else Pool.submit
-    return "submit" in vars(executor) or getattr(type(executor), "submit", None) is not own
+    return "submit" in vars(executor) or getattr(type(executor), "submit", None) not in _OWN_SUBMITS
+
+
+_OWN_SUBMITS = (Engine.submit, View.submit)
