@@ -17,9 +17,12 @@ from .contenders import ASYNCIO, CONTENDERS, THREAD_POOL, async_noop, noop
 
 def resident_bytes() -> int:
     """Return the resident memory of this process (where there is no proc, the most it ever was, which grows alike)."""
-    rollup = Path("/proc/self/smaps_rollup")  # counted when it is read; statm is up to a quarter of a megabyte behind
+    # Anonymous: what is mapped from files comes and goes as the system likes.  Counted when it is read, unlike statm,
+    # which may be a quarter of a megabyte behind.
+    rollup = Path("/proc/self/smaps_rollup")
     if rollup.exists():
-        return next(int(line.split()[1]) * 1024 for line in rollup.read_text().splitlines() if line.startswith("Rss:"))
+        lines = rollup.read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
     import resource  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
