@@ -28,6 +28,7 @@ from filch._kernel._pure_future import (
     failures,
     gate,
     name_of,
+    report_overdue,
 )
 from filch.exceptions import DeadlockError, ForkedError, PoolShutdown
 
@@ -365,6 +366,7 @@ def engines() -> list[Engine]:
 
 
 def report_lost() -> None:
+    report_overdue()
     with _lock:
         lost = tuple(failures)
     for failure in lost:

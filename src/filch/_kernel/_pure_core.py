@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import _base
 from concurrent.futures.thread import BrokenThreadPool
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ class Core:
         self.sleepers: list[Worker] = []  # without work; the last has slept shortest
         self.excess: list[Worker] = []  # run a task without a processor, back from a block
         self.searching = 0
+        self.coming: list[Worker] = []  # recruited, and to be started by whoever gets round to it
         self.watchers: list[Parker] = []  # wait until the engine is idle
         self.ended = False
 
@@ -102,8 +104,8 @@ class Core:
         if helper is not None:
             try:
                 self.start(helper)
-            except BaseException:
-                if task.cancel():
+            except BaseException as error:
+                if task.cancel() or task.done() or not isinstance(error, Exception):
                     raise
 
     def _push(self, processor: Processor | None, task: Future, priority: int) -> None:
@@ -156,6 +158,8 @@ class Core:
 
         Nobody is called while another is on its way, unless `every`; new threads come while more tasks wait than that.
         """
+        if self.coming and not every:
+            return self.coming[-1]
         if self.searching >= len(self.free):
             return None
         if self.sleepers:
@@ -170,7 +174,13 @@ class Core:
         self.threads_started += 1
         self.searching += 1
         self.workers.append(worker)
+        self.coming.append(worker)
         return worker
+
+    def _recruit_all(self, number: int) -> list[Worker]:
+        for _ in range(number):
+            self.recruit(every=True)
+        return list(self.coming)
 
     def _wake(self) -> None:
         worker = self.sleepers[-1]
@@ -183,21 +193,37 @@ class Core:
         parker.lock.release()
 
     def start(self, worker: Worker) -> None:
+        """Start the thread of a worker that `recruit` gave, if nobody else has done it."""
+        mine = False
         try:
+            with _lock:
+                if worker not in self.coming:
+                    return
+                mine = True
+                self.coming.remove(worker)
             worker.thread = self.start_thread(worker.main, worker.number)
         except BaseException as error:
             with _lock:
-                if worker.ident is not None:
-                    return  # it did start
-                self.workers.remove(worker)
-                self.searching -= 1
+                if worker.ident is not None or not mine:  # it did start, or another thread is at it
+                    raise
+                self._forsake(worker)
                 alone, warned, self.warned = not self.workers, self.warned, True
             if alone or not isinstance(error, RuntimeError | OSError | MemoryError):
+                if isinstance(error, Exception):
+                    self._end_queued(partial(_no_thread, error))
                 raise
             if not warned:
                 logging.getLogger("filch").warning(
                     "no thread could be started (%s); the pool goes on with the %d it has", error, len(self.workers)
                 )
+
+    def _forsake(self, worker: Worker) -> None:
+        """A recruit that could not be started does not come.  Under the lock."""
+        for workers in (self.workers, self.coming):
+            if worker in workers:
+                workers.remove(worker)
+        self.searching -= 1
+        self._ends(None)
 
     def begin_thread(self, worker: Worker) -> bool:
         """Run the prologue; if it fails, end with error what is queued, and False."""
@@ -210,6 +236,7 @@ class Core:
                 _base.LOGGER.critical("Exception in initializer:", exc_info=True)
                 if not self.restart or attempt == RESTARTS:
                     self._give_way(worker, error)
+                    break
         return False
 
     def _give_way(self, worker: Worker, error: BaseException) -> None:
@@ -218,13 +245,21 @@ class Core:
             if not self.restart:
                 self.broken = error
                 self.refusing = self.closed = True
-        for task in doomed:
-            task._finish(Failure(self.broken_error(error), asked=True))
+        self._end_queued(partial(self.broken_error, error), doomed)
         with _lock:
-            self._sweep()
             self._leave(worker)
             helper = self.recruit() if self.visible() else None
         self._start_all([helper])
+
+    def _end_queued(self, error: Callable[[], Exception], doomed: Sequence[Future] | None = None) -> None:
+        """End what is queued, and nobody can run, each task with an error of its own."""
+        if doomed is None:
+            with _lock:
+                doomed = self.queued()
+        for task in doomed:
+            task._finish(Failure(error(), asked=True))
+        with _lock:
+            self._sweep()
 
     def next(self, worker: Worker) -> bool:
         """Begin the next task of a worker that has none; sleeps until there is one.  False: the thread is to end."""
@@ -489,7 +524,7 @@ class Core:
             while self.surplus and self.free:
                 self.surplus -= 1
                 self._dismiss(self.free.pop())
-            helpers = [self.recruit(every=True) for _ in range(change) if self.visible()]
+            helpers = self._recruit_all(change) if self.visible() else []
             for _ in self.sleepers[max_workers - len(self.workers) :] if len(self.workers) > max_workers else ():
                 self._wake()  # to learn that its patience has a limit now
         self._start_all(helpers)
@@ -510,10 +545,11 @@ class Core:
         with _lock:
             if self.refusing:
                 self._refuse(_local.worker)
+            self.submitted += len(tasks)
             for task, processor in zip(tasks, self.processors, strict=False):
                 task._home = self.root
                 processor.mail.append(task)
-            helpers = [self.recruit(every=True) for _ in tuple(self.free)]
+            helpers = self._recruit_all(len(self.free))
         self._start_all(helpers)
 
     def close(self, drain: bool) -> None:
@@ -521,7 +557,7 @@ class Core:
         with _lock:
             self.draining = drain and (self.draining or not self.closed)
             self.closed = self.refusing = True
-            helper = self.recruit() if self.visible() else None
+            helper = self.recruit() if self.visible() or self.coming else None
             self._ends(None)
         self._start_all([helper])
 
@@ -556,6 +592,14 @@ class Core:
 
     def is_idle(self) -> bool:
         return self.ended or (len(self.sleepers) == len(self.workers) and not self.visible())
+
+
+def _no_thread(cause: BaseException) -> RuntimeError:
+    error = RuntimeError(
+        f"no thread could be started ({cause}), so the task cannot run; end some threads and try again"
+    )
+    error.__cause__ = cause
+    return error
 
 
 def _is_deep() -> bool:

@@ -19,6 +19,7 @@ import logging
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import _base
 from time import monotonic, sleep
@@ -128,10 +129,23 @@ class Failure:
             )
 
     def __del__(self) -> None:
-        self.report()
+        if self.asked:
+            return
+        if _lock._is_owned():  # type: ignore[attr-defined]
+            overdue.append(Failure(self.error, self.name, asked=True))  # handlers have locks of their own
+        else:
+            self.report()
 
 
 failures: weakref.WeakSet[Failure] = weakref.WeakSet()  # not asked for when they came about
+overdue: deque[Failure] = deque()  # to be reported as soon as the lock is not held
+
+
+def report_overdue() -> None:
+    while overdue:
+        failure = overdue.popleft()
+        failure.asked = False
+        failure.report()
 
 
 class Extra:
@@ -314,7 +328,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
         except BaseException as error:
             if not isinstance(error, Exception) and _local.worker is None:
                 raise
-            _base.LOGGER.exception("exception calling callback for %r", self)
+            _base.LOGGER.exception("exception calling callback for %s", repr(self))
 
     def _invoke_callbacks(self) -> None:
         callbacks = self._done_callbacks

@@ -26,6 +26,8 @@ from filch._kernel._pure_future import (
     _lock,
     call,
     gate,
+    overdue,
+    report_overdue,
 )
 from filch._kernel._pure_future import name_of as name_of
 from filch.exceptions import Cancelled, DeadlockError
@@ -230,6 +232,8 @@ class Worker:
             self.task, self.home, self.frame, self.isolated, self.shielded = self.stack.pop()
         if not settled:
             task._tell()
+        if overdue:
+            report_overdue()
         del task  # an error's traceback leads to this frame: no circle
 
     def _settle(self, task: Future, value: Any) -> None:
