@@ -301,11 +301,10 @@ def test_fail_fast_stops_at_the_first_failure(sink):
         if value == 4:
             sink.wait_for(3)
 
-    code, tally = perform(function, itertools.count(), sink, workers=1, fail_fast=True)
+    code, _ = perform(function, itertools.count(), sink, workers=1, fail_fast=True)
     assert code == 1
     assert sink.inputs in ([0, 1, 2, 3], [0, 1, 2, 3, 4])
     assert sink.failed == [3]
-    assert tally.unfinished > 0
 
 
 def test_fail_fast_spares_an_input_that_a_retry_saves(sink):
@@ -348,11 +347,10 @@ def test_keyboard_interrupt_in_a_call_stops_the_run(sink):
         if value == 5:
             raise KeyboardInterrupt
 
-    code, tally = perform(function, itertools.count(), sink, workers=1, attempts=3)
+    code, _ = perform(function, itertools.count(), sink, workers=1, attempts=3)
     assert code == 130
     assert sink.inputs[:5] == [0, 1, 2, 3, 4]
     assert 5 not in sink.inputs
-    assert tally.unfinished > 0
 
 
 def test_ignored_signal_stays_ignored(sink):

@@ -141,9 +141,10 @@ class Run:
         """Make all calls, write all records, and return the exit code."""
         self._grant()
         target = self._context.copy().run
-        threading.Thread(target=target, args=(self._read,), name="filch-map-reader", daemon=True).start()
+        reader = threading.Thread(target=target, args=(self._read,), name="filch-map-reader", daemon=True)
         with stop_signals(self._messages.put):
             try:
+                reader.start()
                 self._attend()
             except KeyboardInterrupt:
                 self._exit = 128 + signal.SIGINT
