@@ -171,8 +171,8 @@ class Engine:
         return self._core.broken
 
     def __del__(self) -> None:
-        if hasattr(self, "_core") and not self._core.closed and _lock is not None:
-            self._core.close(drain=True)
+        if hasattr(self, "_core") and _lock is not None:
+            self._core.abandon()
 
 
 class Bulk:

@@ -555,11 +555,23 @@ class Core:
     def close(self, drain: bool) -> None:
         """Refuse tasks from outside and, without `drain`, from inside; end when the last one has ended."""
         with _lock:
-            self.draining = drain and (self.draining or not self.closed)
-            self.closed = self.refusing = True
-            helper = self.recruit() if self.visible() or self.coming else None
-            self._ends(None)
+            helper = self._close(drain)
         self._start_all([helper])
+
+    def _close(self, drain: bool) -> Worker | None:
+        self.draining = drain and (self.draining or not self.closed)
+        self.closed = self.refusing = True
+        helper = self.recruit() if self.visible() or self.coming else None
+        self._ends(None)
+        return helper
+
+    def abandon(self) -> None:
+        """Close, called by a destructor: it may run anywhere, so it starts no thread and does not wait for ever."""
+        if not self.closed and _lock.acquire(timeout=1):
+            try:
+                self._close(drain=True)
+            finally:
+                _lock.release()
 
     def cancel_pending(self) -> int:
         """Tasks are cancelled where they lie, so that none is lost if a signal handler raises on the way."""
