@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import signal
+import sys
 import threading
 
 import pytest
@@ -338,6 +339,32 @@ def test_signal_stops_an_endless_run(sink, number):
     assert sink.inputs == sorted(sink.inputs)
     assert sink.failed == []
     assert len(sink.records) == tally.ok
+
+
+def test_call_that_was_left_behind_writes_nothing_any_more(sink, monkeypatch, capsys):
+    """A call that ends after the run would write into a file that is closed, or into another that has its number now."""
+    monkeypatch.setattr(_run, "LEAVE_SECONDS", 0.0)
+    stopping = threading.Event()
+    end = threading.Event()
+    write = sys.stderr.write
+    monkeypatch.setattr(sys.stderr, "write", lambda text: (write(text), stopping.set()))
+
+    def function(value):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stopping.wait(PATIENCE)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert end.wait(PATIENCE)
+
+    try:
+        code, tally = perform(function, itertools.count(), sink, workers=1)
+    finally:
+        end.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("filch-map"):
+            thread.join(PATIENCE)
+    assert code == 130
+    assert tally.left_running == 1
+    assert sink.records == []
 
 
 def test_keyboard_interrupt_in_a_call_stops_the_run(sink):

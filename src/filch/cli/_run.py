@@ -104,7 +104,9 @@ class Run:
         self._inputs = inputs
         self._policy = policy
         self._pool = Pool(policy.workers, thread_name_prefix="filch-map", daemon=True)
-        self._submitter = self._pool if policy.timeout is None else self._pool.options(timeout=policy.timeout)
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        timed = policy.timeout is not None
+        self._submitter = self._pool.options(timeout=policy.timeout, name=name) if timed else self._pool
         # A task makes all attempts, unless each attempt has a time limit, which is the limit of a task.
         self._attempts_per_task = policy.attempts if policy.timeout is None else 1
         # Calls see the context variables that the function's module set when it was imported here.
