@@ -283,6 +283,24 @@ def test_exit_does_not_wait_for_a_call_that_was_given_up(start):
 
 
 @pytest.mark.parametrize(
+    ("closed", "code", "said"),
+    [
+        ("2>&-", 0, ""),
+        (">&-", 2, "filch map: error: standard output is closed, so records cannot go to it; add --output FILE\n"),
+        ("<&-", 0, None),
+    ],
+)
+def test_closed_streams(start, closed, code, said):
+    """A service that starts the command with closed streams would get a traceback, or records in the wrong place."""
+    script = f"{sys.executable} -m filch map builtins:len abc {closed}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert ran.returncode == code
+    assert [json.loads(line)["result"] for line in ran.stdout.splitlines()] == ([3] if code == 0 else [])
+    assert said is None or ran.stderr == said
+
+
+@pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (["builtins:len", "a"], 0),

@@ -342,7 +342,7 @@ def test_signal_stops_an_endless_run(sink, number):
 
 
 def test_call_that_was_left_behind_writes_nothing_any_more(sink, monkeypatch, capsys):
-    """A call that ends after the run would write into a file that is closed, or into another that has its number now."""
+    """A call that ends after the run would write into a file that is closed, or another one."""
     monkeypatch.setattr(_run, "LEAVE_SECONDS", 0.0)
     stopping = threading.Event()
     end = threading.Event()

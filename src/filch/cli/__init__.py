@@ -3,6 +3,7 @@
 This file finds the command; each command is a file of its own.
 """
 
+import os
 import platform
 import sys
 import sysconfig
@@ -27,6 +28,8 @@ filch COMMAND --help says more about a command."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line with these arguments (those of the process by default) and return the exit code."""
+    if sys.stderr is None:  # closed by whoever started us; what is said there is lost, and nothing else
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments[:1] if word in _COMMANDS), None)
     name = "filch" if command is None else f"filch {command}"

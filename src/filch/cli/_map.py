@@ -59,14 +59,14 @@ def main(arguments: list[str]) -> int:
         waiting = _first(inputs)
         with file_output(output, resume=options.resume, overwrite=options.overwrite) as file:
             return _run(function, inputs, waiting, policy, file, Tally(), start_progress(options.progress))
-    on_terminal = sys.stdout.isatty()
     standard = StandardOutput()
     tally = Tally()
     try:
         function = load(options.function)
         waiting = _first(inputs)
         # On a terminal the records themselves show how far the run is, and a bar would run into them.
-        progress = start_progress(False if on_terminal and options.progress is None else options.progress)
+        hidden = options.progress is None and standard.on_terminal
+        progress = start_progress(False if hidden else options.progress)
         return _run(function, inputs, waiting, policy, standard.output, tally, progress)
     finally:
         if not tally.left_running:

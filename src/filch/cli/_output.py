@@ -106,12 +106,15 @@ class StandardOutput:
     """
 
     def __init__(self) -> None:
+        if sys.stdout is None:
+            raise Refusal("standard output is closed, so records cannot go to it; add --output FILE")
         self._printed_to = sys.stdout
         self._printed_to.flush()
         try:
             number = sys.stdout.fileno()
         except (OSError, ValueError, io.UnsupportedOperation):
             raise Refusal("standard output is no file here, so records cannot go to it; add --output FILE") from None
+        self.on_terminal = os.isatty(number)
         self._number = number
         self._descriptor = os.dup(number)
         self.output = Output(self._descriptor, "standard output")
@@ -148,6 +151,8 @@ def _lock(descriptor: int, path: str) -> None:
 def _read_back(descriptor: int, path: str) -> Counter[str | bytes]:
     """Count the good records by input, and leave the file ready for more: a last line that was cut off is removed."""
     done: Counter[str | bytes] = Counter()
+    record: dict[str, object] | None = None
+    whole = True
     end = 0
     with open(descriptor, "rb", closefd=False) as stream:
         for number, line in enumerate(stream, 1):
@@ -163,12 +168,10 @@ def _read_back(descriptor: int, path: str) -> Counter[str | bytes]:
             if record["ok"] is True:
                 done[_key(record["input"])] += 1
             end += len(line)
-            if not whole:
-                os.pwrite(descriptor, b"\n", end)
-                end += 1
-                break
     os.ftruncate(descriptor, end)
     os.lseek(descriptor, end, os.SEEK_SET)
+    if end and not whole and record is not None:
+        os.write(descriptor, b"\n")
     return done
 
 
