@@ -55,6 +55,7 @@ class Core:
         self.engine: Callable[[], Engine | None] = lambda: None
         self.root = Frame(self, None)
         self.closed = self.draining = self.warned = False
+        self.barren = False  # the last attempt to start a thread failed
         self.broken: BaseException | None = None
         self.refusing = MainThread.ended
         self.max_workers: int = options["max_workers"]
@@ -106,6 +107,9 @@ class Core:
                 self.start(helper)
             except BaseException as error:
                 if task.cancel() or task.done() or not isinstance(error, Exception):
+                    with _lock:
+                        self._sweep()
+                        self._ends(None)
                     raise
 
     def _push(self, processor: Processor | None, task: Future, priority: int) -> None:
@@ -192,22 +196,27 @@ class Core:
         del self.sleepers[-1]
         parker.lock.release()
 
-    def start(self, worker: Worker) -> None:
-        """Start the thread of a worker that `recruit` gave, if nobody else has done it."""
+    def start(self, worker: Worker) -> bool:
+        """Start the thread of a worker that `recruit` gave, if nobody else has done it; False if none is to be had.
+
+        Raises what the start raised if there is no other thread to go on with.
+        """
         mine = False
         try:
             with _lock:
                 if worker not in self.coming:
-                    return
+                    return True
                 mine = True
                 self.coming.remove(worker)
             worker.thread = self.start_thread(worker.main, worker.number)
+            self.barren = False
+            return True
         except BaseException as error:
             with _lock:
                 if worker.ident is not None or not mine:  # it did start, or another thread is at it
                     raise
                 self._forsake(worker)
-                alone, warned, self.warned = not self.workers, self.warned, True
+                alone, warned, self.warned, self.barren = not self.workers, self.warned, True, True
             if alone or not isinstance(error, RuntimeError | OSError | MemoryError):
                 if isinstance(error, Exception):
                     self._end_queued(partial(_no_thread, error))
@@ -216,6 +225,7 @@ class Core:
                 logging.getLogger("filch").warning(
                     "no thread could be started (%s); the pool goes on with the %d it has", error, len(self.workers)
                 )
+            return False
 
     def _forsake(self, worker: Worker) -> None:
         """A recruit that could not be started does not come.  Under the lock."""
@@ -223,6 +233,7 @@ class Core:
             if worker in workers:
                 workers.remove(worker)
         self.searching -= 1
+        self.threads_started -= 1
         self._ends(None)
 
     def begin_thread(self, worker: Worker) -> bool:
@@ -450,15 +461,23 @@ class Core:
         if deep and self._has_relief():
             return False
         for future in awaited:
-            own = type(future) is Future and type(future._home) is Frame and future._home.core is self
-            if own and worker.begin(future):
+            if self._is_waiting_here(future) and worker.begin(future):
                 self._trim(worker)
                 return True
         return worker.frame is not None and self._find_descendant(worker)
 
+    def _is_waiting_here(self, future: Any) -> bool:
+        """Is it a task of this engine that has not started?"""
+        return (
+            isinstance(future, Future)
+            and future._state == PENDING
+            and type(future._home) is Frame
+            and future._home.core is self
+        )
+
     def _has_relief(self) -> bool:
         """Is there a thread, or may there be one, to take over the processor of one that sleeps?"""
-        return bool(self.sleepers) or len(self.workers) < self.max_threads
+        return bool(self.sleepers) or (len(self.workers) < self.max_threads and not self.barren)
 
     def _find_descendant(self, worker: Worker) -> bool:
         own = [] if worker.processor is None else [worker.processor]
@@ -481,13 +500,17 @@ class Core:
         while queue and queue[-1]._state != PENDING:
             queue.pop()
 
-    def give_up(self, worker: Worker) -> tuple[bool, Worker | None]:
-        """Let go of the processor before a block: (is there something to take back, a worker to start)."""
+    def give_up(self, worker: Worker, awaited: Sequence[Any] = ()) -> tuple[bool, Worker | None]:
+        """Let go of the processor before a block: (is there something to take back, a worker to start).
+
+        Who takes it over runs what is awaited first: a stranger might want a lock that the waiting one holds.
+        """
         if worker.processor is None:
             if worker not in self.excess:
                 return False, None
             self.excess.remove(worker)
             return True, None
+        worker.processor.mail.extend(future for future in awaited if self._is_waiting_here(future))
         self._release(worker)
         self.handoffs += 1
         return True, self.recruit() if self.visible() else None

@@ -481,7 +481,13 @@ class HelpingEvent:
         self.flag = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        return await_(self, self.futures, self.every, self.is_set, timeout)
+        return await_(self, self.futures if self.every else self._pending(), self.every, self.is_set, timeout)
+
+    def _pending(self) -> Sequence[Any]:
+        """What wait() or as_completed(), whose call this is, still waits for; its futures may be of other kinds too."""
+        caller = sys._getframe(2).f_locals
+        pending = caller.get("not_done", caller.get("pending"))
+        return self.futures if pending is None else tuple(pending)
 
 
 def await_(source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], timeout: float | None) -> bool:

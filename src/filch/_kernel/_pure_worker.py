@@ -328,9 +328,9 @@ class Worker:
                 if deadline is None:
                     self.waiting = awaited, every
                     _refuse_circle(self)
-                gave, helper = core.give_up(self)
-            if helper is not None:
-                core.start(helper)
+                gave, helper = core.give_up(self, awaited)
+            if helper is not None and not core.start(helper):
+                return True  # nobody takes over: help instead
             self.parker.park(None if deadline is None else deadline - monotonic())
             return deadline is None or monotonic() < deadline
         finally:
@@ -348,24 +348,29 @@ def _take_a_breath() -> None:
 
 def _refuse_circle(worker: Worker) -> None:
     """Raise if `worker`, which is about to sleep, can only be woken by itself.  Under the lock."""
-    came_from: dict[Worker, Worker] = {}
-    todo = [worker]
-    while todo:
-        here = todo.pop()
-        futures, every = here.waiting or ((), True)
-        if not every:
-            continue  # others may come first
-        for future in futures:
-            if not isinstance(future, Future) or future._state != RUNNING or not isinstance(future._home, Worker):
-                continue
-            there = future._home
-            if there is worker:
-                path = [here]
-                while path[-1] is not worker:
-                    path.append(came_from[path[-1]])
-                tasks = [w.task for w in reversed(path) if w.task is not None] + [future]
-                names = " waits for ".join(repr(name_of(task._fn, task._extra)) for task in tasks)
-                raise DeadlockError(f"tasks wait for each other in a circle: {names}; break it, or wait with a timeout")
-            if there not in came_from:
-                came_from[there] = here
-                todo.append(there)
+    trail: list[Future] = []
+    if worker.task is not None and _is_stuck(worker, worker, {worker}, trail):
+        names = " waits for ".join(repr(name_of(task._fn, task._extra)) for task in [worker.task, *reversed(trail)])
+        raise DeadlockError(f"tasks wait for each other in a circle: {names}; break it, or wait with a timeout")
+
+
+def _is_stuck(here: Worker, worker: Worker, seen: set[Worker], trail: list[Future]) -> bool:
+    """Does what `here` waits for lead back to `worker`: one of the futures, if it waits for all, else each of them?
+
+    `trail` are the futures on the way, the last one first.
+    """
+    futures, every = here.waiting or ((), True)
+    stuck = False
+    for future in futures:
+        if isinstance(future, Future) and future.done():
+            continue
+        there = future._home if isinstance(future, Future) and future._state == RUNNING else None
+        stuck = there is worker
+        if isinstance(there, Worker) and there not in seen:
+            seen.add(there)
+            stuck = _is_stuck(there, worker, seen, trail)
+        if stuck and (every or not trail):
+            trail.append(future)
+        if stuck == every:
+            break
+    return stuck
