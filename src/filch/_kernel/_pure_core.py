@@ -369,7 +369,9 @@ class Core:
             task = (queue.pop() if self.lifo else queue.popleft()) if queue else inbox.popleft()
             if worker.begin(task):
                 return True
-        return self._find_outside(worker, processor) or self._steal(worker, processor) or self._find_posted(worker)
+        if order and self._find_outside(worker, processor):
+            return True
+        return self.visible() and (self._steal(worker, processor) or self._find_posted(worker))
 
     def _processor_for(self, worker: Worker) -> Processor | None:
         """The processor with which a worker without a task goes on, or None if it has to make room."""

@@ -422,15 +422,16 @@ class Future(_base.Future):  # type: ignore[type-arg]
         self._value = value
         self._state = after
         self._fn = self._extra = None
-        if self._side is not None:
+        if self._side is not None and self._side.sleepers:
             for parker in self._side.sleepers:
                 parker.unpark()
+            self._side.sleepers.clear()
         return True
 
     def _tell(self) -> None:
         """After the end, by whoever brought it about: forget the worker, run the callbacks."""
         self._home = None
-        if self._side is not None:
+        if self._side is not None and self._side.callbacks:
             self._invoke_callbacks()
 
 
@@ -500,20 +501,20 @@ def await_(source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], 
     if worker is not None and worker.task is not None:
         return bool(worker.wait(source, awaited, every, done, deadline))
     parker = Parker()
-    with _lock:
-        source.sleepers.append(parker)
     try:
         while True:
             with _lock:
+                if parker not in source.sleepers:
+                    source.sleepers.append(parker)
                 parker.armed = True
                 if done():
                     return True
-            if deadline is None:
-                parker.park()
-            else:
-                parker.park(deadline - monotonic())
-                if monotonic() >= deadline:
-                    return done()
+            parker.park(None if deadline is None else deadline - monotonic())
+            if done():
+                return True
+            if deadline is not None and monotonic() >= deadline:
+                return False
     finally:
-        with _lock:
-            source.sleepers[:] = [other for other in source.sleepers if other is not parker]
+        if parker in source.sleepers:
+            with _lock:
+                source.sleepers[:] = [other for other in source.sleepers if other is not parker]
