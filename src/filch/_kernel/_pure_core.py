@@ -151,11 +151,15 @@ class Core:
 
     def visible(self) -> bool:
         """Is there work that any worker with a processor may take?"""
-        return bool(
-            self.injector.order
-            or any(processor.queue or processor.inbox for processor in self.processors)
-            or any(processor.mail for processor in self.free)
-        )
+        if self.injector.order:
+            return True
+        for processor in self.processors:  # loops, because this is asked at every sleep
+            if processor.queue or processor.inbox:
+                return True
+        for processor in self.free:  # noqa: SIM110
+            if processor.mail:
+                return True
+        return False
 
     def recruit(self, every: bool = False) -> Worker | None:
         """Call one worker for work that became visible; if a new thread is to come, it is returned for `start`.
@@ -371,7 +375,9 @@ class Core:
                 return True
         if order and self._find_outside(worker, processor):
             return True
-        return self.visible() and (self._steal(worker, processor) or self._find_posted(worker))
+        if len(self.processors) == 1 or not self.visible():
+            return False
+        return self._steal(worker, processor) or self._find_posted(worker)
 
     def _processor_for(self, worker: Worker) -> Processor | None:
         """The processor with which a worker without a task goes on, or None if it has to make room."""

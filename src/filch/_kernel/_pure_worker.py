@@ -106,7 +106,8 @@ class Injector:
         lane = self.lanes.get(priority)
         if not lane:
             insort(self.order, priority)
-            lane = self.lanes.setdefault(priority, Lane())
+            if lane is None:
+                lane = self.lanes.setdefault(priority, Lane())
         if lane is not self.newest:
             self.runs += 1
             lane.marks.append((lane.taken + len(lane), self.runs))
