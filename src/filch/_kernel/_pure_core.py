@@ -238,6 +238,8 @@ class Core:
                 workers.remove(worker)
         self.searching -= 1
         self.threads_started -= 1
+        if self.sleepers and not self.searching and self.visible():
+            self._wake()
         self._ends(None)
 
     def begin_thread(self, worker: Worker) -> bool:
@@ -453,8 +455,8 @@ class Core:
         return False
 
     def _find_posted(self, worker: Worker) -> bool:
-        """Nothing is left but mail for a processor that nobody holds: change over to it."""
-        if any(other.mail for other in self.free):
+        """Nothing is left but mail for a processor that nobody holds and nobody is on the way to: change over to it."""
+        if not self.searching and any(other.mail for other in self.free):
             self._release(worker)
             return self.find(worker)
         return False
