@@ -1,6 +1,7 @@
 """The options of `filch map`: what each does from the command line, and which values are refused."""
 
 import json
+import time
 
 import pytest
 
@@ -26,6 +27,18 @@ def spin(text):
     while True:
         checkpoint()
 """
+
+
+class Clock:
+    """A clock that can be put forward."""
+
+    def __init__(self):
+        self.late = 0
+        self._now = time.monotonic
+
+    def __call__(self):
+        """Return the time."""
+        return self._now() + self.late
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +139,16 @@ def test_bad_line_of_json(run, folder):
     assert ran.err.splitlines()[-1].startswith("filch map: error: line 3 of file 'values' must be one JSON value, not")
     assert "filch map: 2 ok, 0 failed;" in ran.err
     assert [json.loads(line)["result"] for line in (folder / "out").read_text().splitlines()] == [1, 2]
+
+
+def test_time_of_the_run_is_that_of_the_calls(run, folder, monkeypatch):
+    """The rate would be wrong by the time that importing the function, or waiting for the first line, took."""
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
+    (folder / "slow.py").write_text("import time\ntime.monotonic.late += 100\nf = len\n")
+    ran = run("map", "slow:f", "a")
+    assert clock.late == 100
+    assert float(ran.err.split("; ")[1].split(" s")[0]) < 50
 
 
 def test_summary(run):

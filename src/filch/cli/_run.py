@@ -141,6 +141,7 @@ class Run:
 
     def go(self) -> int:
         """Make all calls, write all records, and return the exit code."""
+        self._tally.start()
         self._grant()
         target = self._context.copy().run
         reader = threading.Thread(target=target, args=(self._read,), name="filch-map-reader", daemon=True)

@@ -27,6 +27,10 @@ class Tally:
         self._first_of_kind: dict[str, str] = {}
         self._slowest: list[tuple[float, int, str]] = []
 
+    def start(self) -> None:
+        """Measure time from now on."""
+        self._started = time.monotonic()
+
     @property
     def done(self) -> int:
         """How many inputs have a record now, good or bad."""
