@@ -361,17 +361,19 @@ def _is_stuck(here: Worker, worker: Worker, seen: set[Worker], trail: list[Futur
     `trail` are the futures on the way, the last one first.
     """
     futures, every = here.waiting or ((), True)
-    stuck = False
+    stuck, way = False, None
     for future in futures:
         if isinstance(future, Future) and future.done():
             continue
         there = future._home if isinstance(future, Future) and future._state == RUNNING else None
         stuck = there is worker
+        branch: list[Future] = []
         if isinstance(there, Worker) and there not in seen:
             seen.add(there)
-            stuck = _is_stuck(there, worker, seen, trail)
-        if stuck and (every or not trail):
-            trail.append(future)
+            stuck = _is_stuck(there, worker, seen, branch)
+        if stuck and way is None:
+            way = [*branch, future]
         if stuck == every:
             break
+    trail += way if stuck and way is not None else ()
     return stuck
