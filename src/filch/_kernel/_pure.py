@@ -211,37 +211,54 @@ class Bulk:
         self.core.admit(runner, self.priority, owed)
 
     def _work(self) -> None:
-        items, outcomes, spots = self.items, self.outcomes, self.spots
+        items = self.items
         if self.cursor + self.grain < len(items):
             try:
                 self._launch(owed=True)
             except PoolShutdown:
                 self._end(CancelledError())
                 return
-        turn = 0
+        index, stop, turn = -1, 0, 0
+        outcome: Any = None
         while True:
-            with _lock:
-                start = self.cursor
-                self.cursor = stop = min(start + self.grain, len(items))
-            for index in range(start, stop):
-                if self.lost is not None:
-                    return
-                extra = self.extra
-                if extra is not None and extra.context is not None:
-                    extra = Extra({}, extra.context.copy())
-                outcome = call(self.fn, items[index], extra)
-                items[index] = None
-                with _lock:
-                    if self.abandoned and type(outcome) is Failure:
-                        outcome.asked = True
-                    outcomes[index] = outcome
-                    outcome = None  # an error's traceback leads to this frame: no circle
-                    if spots and index in spots:
-                        for parker in spots.pop(index).sleepers:
-                            parker.unpark()
-            turn += 1
-            if start == stop or self._is_due(turn):
+            index, stop, turn = self._advance(index, stop, turn, outcome)
+            outcome = None  # an error's traceback leads to this frame: no circle
+            if index < 0:
                 return
+            extra = self.extra
+            if extra is not None and extra.context is not None:
+                extra = Extra({}, extra.context.copy())
+            outcome = call(self.fn, items[index], extra)
+            items[index] = None
+
+    def _advance(self, index: int, stop: int, turn: int, outcome: Any) -> tuple[int, int, int]:
+        """Write the outcome of call `index`, and choose the next one; -1 if there is none, or others have a claim."""
+        if gate.inside > 0:
+            gate.stand_back()
+        gate.inside += gate.step
+        try:
+            with _lock:
+                if index >= 0:
+                    self._write(index, outcome)
+                if self.lost is not None:
+                    return -1, 0, turn
+                if index + 1 < stop:
+                    return index + 1, stop, turn
+                if self.cursor >= len(self.items) or (turn and self._is_due(turn)):
+                    return -1, 0, turn
+                start = self.cursor
+                self.cursor = stop = min(start + self.grain, len(self.items))
+                return start, stop, turn + 1
+        finally:
+            gate.inside -= gate.step
+
+    def _write(self, index: int, outcome: Any) -> None:
+        if self.abandoned and type(outcome) is Failure:
+            outcome.asked = True
+        self.outcomes[index] = outcome
+        if self.spots and index in self.spots:
+            for parker in self.spots.pop(index).sleepers:
+                parker.unpark()
 
     def _is_due(self, turn: int) -> bool:
         """Has something in the injector a claim to this worker now?"""
