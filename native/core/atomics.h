@@ -1,15 +1,15 @@
 /* The seam: every atomic operation of the core goes through this file.
 
-   Nothing else includes <stdatomic.h>. So a test can put a pause in front of each operation (FILCH_INTERPOSE), and
-   a reader finds each order by its name at the place of use. The types are structs, so that plain `=` does not compile.
+   Nothing else includes <stdatomic.h>. So a test can put a pause in front of each operation (FILCH_INTERPOSE), and a
+   reader finds each order by its name at the place of use. The types are structs, so that plain `=` does not compile.
 
    Two rules keep the core checkable by a thread sanitizer, which does not understand fences:
-   1. What one thread writes for another is published by a release operation and read after an acquire operation on the
-      same word, never by a fence.
+   1. What one thread writes for another is published by a release operation and read after an acquire operation on
+   the same word, never by a fence.
    2. The one fence, `filch_fence_full`, is for the other need alone: my store before my load ("announce, fence, look
-      again"), on both sides. No release or acquire gives that order.
-   Without the fence's effect the models in native/models fail; on x86 the tests cannot, since every compare-and-swap and
-   every mutex there has that effect too. */
+   again"), on both sides. No release or acquire gives that order. Without the fence's effect the models in
+   native/models fail; on x86 the tests cannot, since every compare-and-swap and every mutex there has that effect
+   too. */
 #ifndef FILCH_ATOMICS_H
 #define FILCH_ATOMICS_H
 
@@ -17,7 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes. Words that different threads write lie this far apart: a cache line, or two where the hardware fetches pairs. */
+/* Bytes. Words that different threads write lie this far apart: two cache lines, since hardware fetches them in
+   pairs. */
 #define FILCH_LINE 128
 
 #ifdef FILCH_INTERPOSE

@@ -5,6 +5,11 @@
 
 enum { EMPTY, TOKEN, PARKED };
 
+static inline struct timespec instant(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+}
+
 #if FILCH_FUTEX
 
 #include <linux/futex.h>
@@ -21,21 +26,21 @@ static void stop_bell(struct filch_parker *parker)
     (void)parker;
 }
 
-/* Sleep while `state` is PARKED. Returns for no reason at times. */
+/* Sleep while `state` is PARKED. Returns for no reason at times, and then says FILCH_TOKEN. */
 static enum filch_parked doze(struct filch_parker *parker, uint64_t deadline)
 {
-    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u), .tv_nsec = (long)(deadline % 1000000000u)};
+    struct timespec until = instant(deadline);
     /* FUTEX_WAIT_BITSET takes an instant of the monotonic clock where FUTEX_WAIT takes a duration. */
     long failed = syscall(SYS_futex, (void *)&parker->state, FUTEX_WAIT_BITSET_PRIVATE, PARKED,
                           deadline == FILCH_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
     if (failed && errno == ETIMEDOUT)
         return FILCH_TIMEOUT;
-    return failed && errno == EINTR ? FILCH_INTERRUPTED : FILCH_TOKEN;
+    return failed && errno == EINTR ? FILCH_DISTURBED : FILCH_TOKEN;
 }
 
 static void ring(struct filch_parker *parker)
 {
-    /* If the owner is gone by now, this wakes nobody, or somebody who looks again: an address is all the kernel uses. */
+    /* If the owner is gone by now, this wakes nobody, or somebody who looks again: the address is all that is used. */
     syscall(SYS_futex, (void *)&parker->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
@@ -67,10 +72,10 @@ static int await_bell(struct filch_parker *parker, uint64_t deadline)
 #ifdef __APPLE__
     uint64_t now = filch_now_ns();
     uint64_t left = deadline > now ? deadline - now : 0;
-    struct timespec span = {.tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u)};
+    struct timespec span = instant(left);
     return pthread_cond_timedwait_relative_np(&parker->bell, &parker->lock.raw, &span);
 #else
-    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u), .tv_nsec = (long)(deadline % 1000000000u)};
+    struct timespec until = instant(deadline);
     return pthread_cond_timedwait(&parker->bell, &parker->lock.raw, &until);
 #endif
 }

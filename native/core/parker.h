@@ -17,7 +17,7 @@
 enum filch_parked {
     FILCH_TOKEN,      /* there was a token, and it is taken */
     FILCH_TIMEOUT,    /* the deadline has passed, and there was no token */
-    FILCH_INTERRUPTED /* a signal came, and there was no token; only with a futex */
+    FILCH_DISTURBED /* a signal came, and there was no token; only with a futex */
 };
 
 struct filch_parker {
@@ -33,8 +33,8 @@ void filch_parker_init(struct filch_parker *parker);
 /* Nobody may unpark it any more: see `filch_parker_unpark`. */
 void filch_parker_destroy(struct filch_parker *parker);
 
-/* Owner only. Sleep until there is a token or `filch_now_ns()` is past `deadline`; with a deadline that has passed, take the
-   token if there is one. What the thread that left the token did before is visible after FILCH_TOKEN. */
+/* Owner only. Sleep until there is a token or `filch_now_ns()` is past `deadline`; with a deadline that has passed,
+   take the token if there is one. What the thread that left the token did before is visible after FILCH_TOKEN. */
 enum filch_parked filch_parker_park(struct filch_parker *parker, uint64_t deadline);
 
 /* Anybody. Leave a token. The parker must live until this returns; the core's parkers are part of records that live as

@@ -35,9 +35,9 @@ static inline uint64_t filch_deadline_in(uint64_t ns)
     return ns < FILCH_FOREVER - now ? now + ns : FILCH_FOREVER;
 }
 
-/* A lock that is not re-entrant, and need not be: a section of the core calls nothing that could run Python, so a signal
-   handler of Python's or a destructor, which run between two bytecodes or in a reference's drop, never come in its
-   middle. Nobody sleeps, and nobody waits for the interpreter's lock, in a section. */
+/* A lock that is not re-entrant, and need not be: a section of the core calls nothing that could run Python, so a
+   signal handler of Python's or a destructor, which run between two bytecodes or in a reference's drop, never come in
+   its middle. Nobody sleeps, and nobody waits for the interpreter's lock, in a section. */
 struct filch_mutex {
     pthread_mutex_t raw;
 };

@@ -50,7 +50,8 @@ leg() {
         return
     fi
     for test in "${tests[@]}"; do
-        if ! "$compiler" "${warnings[@]}" "$@" "$objects/tests/test_$test.c" "$objects"/core/*.o -o "$objects/$test" -pthread; then
+        if ! "$compiler" "${warnings[@]}" "$@" "$objects/tests/test_$test.c" "$objects"/core/*.o \
+            -o "$objects/$test"; then
             fail "$name: $test does not build"
             continue
         fi
