@@ -24,7 +24,7 @@ import filch
 
 SOURCES = Path(filch.__file__).parent.parent
 # Seconds until a test gives up on something that must come.  Not how long it takes: a loaded machine is slow.
-PATIENCE = 20.0
+PATIENCE = float(os.environ.get("FILCH_TEST_PATIENCE", "20"))
 # The beginnings of the names of threads that live as long as the process.
 LASTING = ("filch-clock", "filch-default")
 
