@@ -33,11 +33,12 @@ _lock = threading.RLock()
 
 
 class _Gate:
-    """Advice, in front of the busiest uses of `_lock`: how many threads are inside, or on their way in?
+    """Advice, in front of the busy uses of `_lock`: how many threads are inside, or on their way in?
 
     Under the GIL, a thread that blocks on a lock owns it before it has the GIL back, so the next one blocks too, and
     from then on every use costs a switch of threads.  Whoever sees somebody inside yields until the way is free.
-    Nobody is lost if it is wrong: the lock decides.  Without the GIL, `step` is 0, and it stays open.
+    Nobody is lost if the count is wrong: the lock decides.  Without the GIL, `step` is 0, and it stays open.
+    The busiest sections write out what `with gate` does.
     """
 
     __slots__ = ("inside", "step")
@@ -51,6 +52,14 @@ class _Gate:
             sleep(0)
             if self.inside <= 0:
                 return
+
+    def __enter__(self) -> None:
+        if self.inside > 0:
+            self.stand_back()
+        self.inside += self.step
+
+    def __exit__(self, *error: object) -> None:
+        self.inside -= self.step
 
 
 YIELDS = 20
@@ -230,7 +239,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        with _lock:
+        with gate, _lock:
             side = self._aside()
             condition, waiters = threading.Condition(), _Waiters(weakref.ref(self))
             if side.condition is None:
@@ -307,7 +316,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     def _wait(self, timeout: float | None) -> None:
         if self._state not in DONE:
-            with _lock:
+            with gate, _lock:
                 side = self._aside()
             if not await_(side, (self,), True, self.done, timeout):
                 raise TimeoutError
@@ -315,7 +324,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
             raise _base.CancelledError
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        with _lock:
+        with gate, _lock:
             side = self._aside()
             if self._state not in DONE:
                 side.callbacks.append(fn)
@@ -400,14 +409,14 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     def _settle(self, before: str, after: str, value: Any) -> bool:
         """Move from state `before` to the done state `after`, if it is there, and wake who sleeps."""
-        with _lock:
+        with gate, _lock:
             side = self._side
             condition = side.condition if side is not None else None
             if condition is None:  # whoever makes one from here on sees the end
                 return self._close(before, after, value)
         assert side is not None
         with condition:
-            with _lock:
+            with gate, _lock:
                 closed = self._close(before, after, value)
             if closed and after != CANCELLED and side.waiters:
                 how = "cancelled" if after == NOTIFIED else "exception" if type(value) is Failure else "result"
@@ -503,7 +512,7 @@ def await_(source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], 
     parker = Parker()
     try:
         while True:
-            with _lock:
+            with gate, _lock:
                 if parker not in source.sleepers:
                     source.sleepers.append(parker)
                 parker.armed = True

@@ -260,7 +260,7 @@ class Worker:
 
     def raise_shield(self) -> None:
         """From here on nothing asynchronous is sent to this thread; what was sent before is raised here."""
-        with _lock:
+        with gate, _lock:
             self.shielded += 1
         try:
             _take_a_breath()
@@ -302,7 +302,7 @@ class Worker:
         self.raise_shield()
         try:
             while not done():
-                with _lock:
+                with gate, _lock:
                     self.checkpoint()
                     task = self.core.help(self, awaited, deadline is not None)
                 if task:
@@ -320,7 +320,7 @@ class Worker:
         core = self.core
         gave, helper = False, None
         try:
-            with _lock:
+            with gate, _lock:
                 source.sleepers.append(self.parker)
                 self.parker.armed = True
                 if done():
@@ -335,7 +335,7 @@ class Worker:
             self.parker.park(None if deadline is None else deadline - monotonic())
             return deadline is None or monotonic() < deadline
         finally:
-            with _lock:
+            with gate, _lock:
                 self.waiting = None
                 self.parker.armed = False
                 source.sleepers[:] = [other for other in source.sleepers if other is not self.parker]
