@@ -299,23 +299,34 @@ def test_isolate_and_blocking_outside_of_tasks(kernel: ModuleType, make_engine: 
     assert make_engine().submit(int).result(PATIENCE) == 0
 
 
+@pytest.mark.parametrize("timed", [False, True], ids=["untimed", "timed"])
+@pytest.mark.parametrize("ask", ["result", "wait", "as_completed"])
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_lock_across_a_wait(make_engine: Any, size: int) -> None:
-    """A task that holds a lock while it waits gets a stranger on its stack that asks for that lock (rayon#592)."""
+def test_a_lock_across_a_wait(make_engine: Any, size: int, ask: str, timed: bool) -> None:
+    """A task that holds a lock while it waits gets a stranger on its stack that asks for that lock (rayon#592).
+
+    Or what it waits for starves, because strangers that ask for the lock take up the processor that it gave away.
+    """
     engine = make_engine(size)
     lock = threading.Lock()
+    timeout = [PATIENCE] * timed
 
     def run(number: int) -> int:
         # A stranger on the same stack would wait here for ever.
         assert lock.acquire(timeout=PATIENCE)
         try:
-            return number + sum(future.result() for future in [engine.submit(int) for _ in range(3)])
+            futures = [engine.submit(int) for _ in range(1 if timed and ask == "result" else 3)]
+            if ask == "wait":
+                assert concurrent.futures.wait(futures, *timeout).not_done == set()
+            elif ask == "as_completed":
+                assert len(list(concurrent.futures.as_completed(futures, *timeout))) == 3
+            return number + sum(future.result(*timeout) for future in futures)
         finally:
             lock.release()
 
     with held(engine, size):
-        futures = [engine.submit(run, number) for number in range(30)]
-    assert results(futures) == list(range(30))
+        futures = [engine.submit(run, number) for number in range(20)]
+    assert results(futures) == list(range(20))
 
 
 @pytest.mark.slow
