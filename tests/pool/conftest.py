@@ -1,6 +1,7 @@
 """What the tests of the pool share: pools that end with the test, gates that open with it, and the log."""
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,6 +49,15 @@ def occupy(gate: threading.Event) -> Callable[..., list[filch.Future[Any]]]:
         return futures
 
     return occupy
+
+
+@pytest.fixture
+def many_switches() -> Iterator[None]:
+    """Let the interpreter change threads as often as it can, so that races are met."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 class Log(logging.Handler):
