@@ -1,6 +1,6 @@
 /* See idle.h. The rule from which the steps follow: whoever makes `free` more than 0 while nobody searches, or leaves
    the searchers, does it first, then a full fence, then looks at every source, and calls somebody if there is work.
-   Whoever queues work does that first, then a full fence, then looks at the counts. So one of the two sees the other. */
+   Whoever queues work does that first, then a full fence, then looks at the counts. So one of them sees the other. */
 #include "idle.h"
 
 #include <stdlib.h>

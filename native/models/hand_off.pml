@@ -1,10 +1,11 @@
 /* Hand-off and excess: native/README.md, "Hand-off with fences"; the code is core/idle.c.
 
-   One processor, three workers. The first task waits for the second, as a nested wait does, so its processor has to be handed
-   on; it comes back while the others run, in excess, and blocks once more or ends. Memory is as in sleep_wake.pml.
+   One processor, three workers. The first task waits for the second, as a nested wait does, so its processor has to be
+   handed on; it comes back while the others run, in excess, and blocks once more or ends. Memory is as in
+   sleep_wake.pml.
 
-   Broken twins: NO_LOOK (gives the processor up and looks at no queue), NO_FENCE (looks before memory shows that it is free),
-   NO_STAND_DOWN (excess is not paid back), STAYS_IN_EXCESS (blocks again, and is given a processor asleep). */
+   Broken twins: NO_LOOK (gives the processor up and looks at no queue), NO_FENCE (looks before memory shows that it is
+   free), NO_STAND_DOWN (excess is not paid back), STAYS_IN_EXCESS (blocks again, and is given a processor asleep). */
 
 #define WORKERS 3
 #define TASKS 4

@@ -1,8 +1,8 @@
 /* Sleep and wake: native/README.md, "Sleep and wake with fences"; the code is core/idle.c.
 
    Tasks meet: each ends only when WORKERS of them run, so a worker that is not woken is a deadlock even if others are
-   awake. Memory is weaker than the order of the program: a push, and the copy of the counts, may reach memory after later
-   loads of the same thread, until its fence. What is changed under the lock is seen by the next who takes it.
+   awake. Memory is weaker than the order of the program: a push, and the copy of the counts, may reach memory after
+   later loads of the same thread, until its fence. What is changed under the lock is seen by the next who takes it.
 
    Broken twins: NO_RECHECK, NO_SUBMITTER_FENCE, NO_SLEEPER_FENCE, LEAVES_LATE (gives up searching after the last look),
    NO_CHAIN (who finds work calls nobody). */

@@ -1,7 +1,7 @@
 /* Task states without a lock: native/README.md; the code is core/task.c.
 
-   A worker, a canceller and a clock compete for the end of a task, while a condition is made, looked at under and waited
-   in as the standard library's wait() does, and while somebody sleeps for the end.
+   A worker, a canceller and a clock compete for the end of a task, while a condition is made and waited in, as by the
+   standard library's wait(), and while somebody sleeps for the end.
 
    Broken twins: BLIND_END (stores the new word without comparing), BLIND_MARK (loads the word, then stores it with the
    bit), NO_SECOND_LOOK (sleeps without the look that comes with the mark), OUTSIDE (ends without the condition). */
