@@ -26,7 +26,10 @@ class Future(concurrent.futures.Future[_T]):
 
     def __init__(self) -> None: ...
     def interrupt(self) -> bool:
-        """Cancel the task if it has not started, else ask it to stop; False when it has ended."""
+        """Cancel the task if it has not started, else ask it to stop; False when it has ended.
+
+        A task with `force` gets an asynchronous exception, and another one every second until it ends.
+        """
     def expire(self, error: BaseException) -> bool:
         """End the future now with `error`, and interrupt its task if it runs; False when it has ended."""
     def __await__(self) -> Generator[Any, None, _T]: ...

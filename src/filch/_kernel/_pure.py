@@ -21,6 +21,7 @@ from filch._kernel._pure_future import (
     Failure,
     Future,
     Side,
+    Unasked,
     _local,
     _lock,
     await_,
@@ -253,7 +254,7 @@ class Bulk:
             gate.inside -= gate.step
 
     def _write(self, index: int, outcome: Any) -> None:
-        if self.abandoned and type(outcome) is Failure:
+        if self.abandoned and isinstance(outcome, Failure):
             outcome.asked = True
         self.outcomes[index] = outcome
         if self.spots and index in self.spots:
@@ -263,13 +264,11 @@ class Bulk:
     def _is_due(self, turn: int) -> bool:
         """Has something in the injector a claim to this worker now?"""
         order = self.core.injector.order
-        if not order:
-            return False
-        worker = _local.worker
-        if turn % FAIR == 0 and worker.processor is not None:
-            worker.processor.tick = -1  # the next dispatch looks there first
+        processor = _local.worker.processor
+        if turn % FAIR == 0 and processor is not None and (order or processor.inbox):
+            processor.tick = -1  # the next dispatch looks there first
             return True
-        return order[-1] > max(self.priority, 0)
+        return bool(order) and order[-1] > max(self.priority, 0)
 
     def _lose(self, runner: Future) -> None:
         """A runner has ended; if it never ran, the calls that are left have no result."""
@@ -302,7 +301,7 @@ class Bulk:
             outcome.error.__cause__ = lost.__cause__
         else:
             self.outcomes[index] = None
-        if type(outcome) is not Failure:
+        if not isinstance(outcome, Failure):
             return outcome
         outcome.asked = True
         try:
@@ -317,7 +316,7 @@ class Bulk:
             runner.cancel()
         with _lock:
             for outcome in self.outcomes:
-                if type(outcome) is Failure:
+                if isinstance(outcome, Failure):
                     outcome.asked = True
 
 
@@ -340,7 +339,7 @@ class blocking:
             if helper is not None:
                 worker.core.start(helper)
         finally:
-            worker.shielded -= 1
+            worker.lower_shield()
 
     def __exit__(self, *error: object) -> None:
         worker = _local.worker
@@ -385,7 +384,7 @@ def engines() -> list[Engine]:
 def report_lost() -> None:
     report_overdue()
     with _lock:
-        lost = tuple(failures)
+        lost = [failure for there in failures if isinstance(failure := there(), Unasked)]
     for failure in lost:
         failure.report()
 

@@ -467,7 +467,7 @@ class Core:
         """Begin what a waiting worker runs meanwhile: a task that it awaits, else a descendant of its own task."""
         if worker.isolated:
             return False
-        deep = timed or worker.processor is None or len(worker.stack) >= HELP_DEPTH or _is_deep()
+        deep = (timed and worker.processor is not None) or len(worker.stack) >= HELP_DEPTH or _is_deep()
         if deep and self._has_relief():
             return False
         for future in awaited:

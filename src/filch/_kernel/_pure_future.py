@@ -41,17 +41,22 @@ class _Gate:
     The busiest sections write out what `with gate` does.
     """
 
-    __slots__ = ("inside", "step")
+    __slots__ = ("inside", "step", "vain")
 
     def __init__(self) -> None:
         self.inside = 0
+        self.vain = 0  # how often in a row standing back was of no use
         self.step = int(getattr(sys, "_is_gil_enabled", lambda: True)())
 
     def stand_back(self) -> None:
         for _ in range(YIELDS):
             sleep(0)
             if self.inside <= 0:
+                self.vain = 0
                 return
+        self.vain += 1
+        if self.vain > YIELDS:  # an asynchronous exception took somebody out without a word
+            self.inside = self.vain = 0
 
     def __enter__(self) -> None:
         if self.inside > 0:
@@ -76,6 +81,8 @@ class Sleeper(Protocol):
     ) -> bool: ...
 
     def interrupt(self, task: Any, side: Side) -> None: ...
+
+    def insist(self, task: Any, side: Side) -> None: ...
 
 
 class _Local(threading.local):
@@ -117,36 +124,56 @@ class Parker:
 
 
 class Failure:
-    """An error in the place of a result.  If it goes and nobody has asked for it, it is logged."""
+    """An error in the place of a result.  While nobody has asked for it, it is of the class `Unasked`."""
 
-    __slots__ = ("__weakref__", "asked", "error", "name")
+    __slots__ = ("__weakref__", "error", "name")
 
     def __init__(self, error: BaseException, name: str = "", asked: bool = False) -> None:
         self.error = error
         self.name = name
-        self.asked = asked
         if not asked:
+            self.asked = False
             with _lock:
-                failures.add(self)
+                failures.append(weakref.ref(self))
+                if len(failures) > _Unasked.many:
+                    failures[:] = [there for there in failures if there() is not None]
+                    _Unasked.many = 2 * len(failures) + 64
+
+    @property
+    def asked(self) -> bool:
+        return type(self) is Failure
+
+    @asked.setter
+    def asked(self, asked: bool) -> None:
+        self.__class__ = Failure if asked else Unasked
+
+
+class Unasked(Failure):
+    """If it goes, it is logged.  A class of its own: a destructor swallows exceptions that are sent to forced tasks."""
+
+    __slots__ = ()
 
     def report(self) -> None:
-        if not self.asked and not sys.is_finalizing():
-            self.asked = True
-            error = self.error
+        if not sys.is_finalizing():
+            error, self.asked = self.error, True
             logging.getLogger("filch").error(
                 "nobody asked for the error of %s", self.name, exc_info=(type(error), error, error.__traceback__)
             )
 
     def __del__(self) -> None:
-        if self.asked:
-            return
         if _lock._is_owned():  # type: ignore[attr-defined]
             overdue.append(Failure(self.error, self.name, asked=True))  # handlers have locks of their own
         else:
             self.report()
 
 
-failures: weakref.WeakSet[Failure] = weakref.WeakSet()  # not asked for when they came about
+class _Unasked:
+    """When to look through `failures` for dead ones."""
+
+    many = 64
+
+
+failures: list[weakref.ref[Failure]] = []  # not asked for when they came about
 overdue: deque[Failure] = deque()  # to be reported as soon as the lock is not held
 
 
@@ -154,6 +181,7 @@ def report_overdue() -> None:
     while overdue:
         failure = overdue.popleft()
         failure.asked = False
+        assert isinstance(failure, Unasked)
         failure.report()
 
 
@@ -261,16 +289,16 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     @property
     def _result(self) -> Any:
-        return self._value if self._state == FINISHED and type(self._value) is not Failure else None
+        return self._value if self._state == FINISHED and not isinstance(self._value, Failure) else None
 
     @_result.setter
     def _result(self, result: Any) -> None:
-        if result is not None or type(self._value) is not Failure:
+        if result is not None or not isinstance(self._value, Failure):
             self._value = result
 
     @property
     def _exception(self) -> BaseException | None:
-        return self._value.error if type(self._value) is Failure else None
+        return self._value.error if isinstance(self._value, Failure) else None
 
     @_exception.setter
     def _exception(self, error: BaseException | None) -> None:
@@ -295,7 +323,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
     def result(self, timeout: float | None = None) -> Any:
         try:
             self._wait(timeout)
-            if type(self._value) is Failure:
+            if isinstance(self._value, Failure):
                 self._value.asked = True
                 raise self._value.error
             return self._value
@@ -304,7 +332,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         self._wait(timeout)
-        if type(self._value) is not Failure:
+        if not isinstance(self._value, Failure):
             return None
         self._value.asked = True
         error = self._value.error
@@ -385,21 +413,28 @@ class Future(_base.Future):  # type: ignore[type-arg]
             worker = self._home
             if self._state != RUNNING:
                 return False
+            first = not side.interrupted
             if worker is not None:
                 worker.interrupt(self, side)
-            return True
+        if first and worker is not None:
+            worker.insist(self, side)
+        return True
 
     def expire(self, error: BaseException) -> bool:
         worker = self._home
         failure = Failure(error, name_of(self._fn, self._extra))
-        if not self._finish(failure):
-            failure.asked = True
-            return False
+        ended = self._settle(RUNNING, FINISHED, failure) or self._settle(PENDING, FINISHED, failure)
+        failure.asked = not ended
         with _lock:
             side = self._aside()
-            if hasattr(worker, "interrupt"):
+            runs = hasattr(worker, "interrupt") and not side.interrupted
+            if runs:
                 worker.interrupt(self, side)
-        return True
+        if runs:
+            worker.insist(self, side)
+        if ended and side.callbacks:
+            self._invoke_callbacks()
+        return ended
 
     def _finish(self, value: Any) -> bool:
         if not (self._settle(RUNNING, FINISHED, value) or self._settle(PENDING, FINISHED, value)):
@@ -419,7 +454,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
             with gate, _lock:
                 closed = self._close(before, after, value)
             if closed and after != CANCELLED and side.waiters:
-                how = "cancelled" if after == NOTIFIED else "exception" if type(value) is Failure else "result"
+                how = "cancelled" if after == NOTIFIED else "exception" if isinstance(value, Failure) else "result"
                 for waiter in side.waiters:
                     getattr(waiter, "add_" + how)(self)
             condition.notify_all()

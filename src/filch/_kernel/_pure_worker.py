@@ -11,7 +11,7 @@ import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from filch._kernel._pure_future import (
@@ -35,6 +35,7 @@ from filch.exceptions import Cancelled, DeadlockError
 if TYPE_CHECKING:
     from filch._kernel._pure_core import Core
 
+AGAIN = 1.0  # seconds that a forced task has to clean up before it is interrupted again
 _UNSET = object()
 
 
@@ -154,8 +155,8 @@ class Worker:
     """A thread of an engine, and what runs on it: tasks lie on top of each other when one that waits runs others."""
 
     __slots__ = (
-        "args", "called", "core", "frame", "home", "ident", "isolated", "number", "parker", "processor", "shielded",
-        "stack", "task", "thread", "waiting",
+        "args", "called", "core", "forced", "frame", "home", "ident", "isolated", "number", "parker", "processor",
+        "shielded", "stack", "task", "thread", "waiting",
     )  # fmt: skip
 
     def __init__(self, core: Core, number: int) -> None:
@@ -171,6 +172,7 @@ class Worker:
         self.home: Any = None  # the frame in which the running task was spawned
         self.frame: Frame | None = None  # the running task's own, once it spawns
         self.args: Any = None  # of a task that was begun
+        self.forced = False  # the running task is to be stopped with an asynchronous exception
         self.isolated = self.shielded = 0
         self.waiting: tuple[Sequence[Any], bool] | None = None  # futures; all of them or any
 
@@ -190,9 +192,12 @@ class Worker:
             return False
         task._state = RUNNING
         if self.task is not None:
-            self.stack.append((self.task, self.home, self.frame, self.isolated, self.shielded))
+            self.stack.append((self.task, self.home, self.frame, self.isolated, self.shielded, self.forced))
             self.frame = None
-            self.isolated = self.shielded = 0
+            self.isolated = 0
+        extra = task._extra
+        self.forced = extra is not None and extra.force
+        self.shielded = int(self.forced)
         self.home = task._home
         self.args = task._value
         task._value = None
@@ -206,7 +211,7 @@ class Worker:
         assert task is not None
         fn, extra = task._fn, task._extra
         self.args = None
-        value = call(fn, args, extra) if extra is None or not extra.force else self._run_forced(fn, args, extra)
+        value = self._run_forced(fn, args, extra) if self.forced else call(fn, args, extra)
         del fn, args, extra
         if gate.inside > 0:
             gate.stand_back()
@@ -230,7 +235,7 @@ class Worker:
         self.task = None
         self.isolated = self.shielded = 0
         if self.stack:
-            self.task, self.home, self.frame, self.isolated, self.shielded = self.stack.pop()
+            self.task, self.home, self.frame, self.isolated, self.shielded, self.forced = self.stack.pop()
         if not settled:
             task._tell()
         if overdue:
@@ -238,7 +243,7 @@ class Worker:
         del task  # an error's traceback leads to this frame: no circle
 
     def _settle(self, task: Future, value: Any) -> None:
-        failed = type(value) is Failure
+        failed = isinstance(value, Failure)
         if failed and task._side is not None and task._side.interrupted and isinstance(value.error, Cancelled):
             value.asked = True  # it was asked to stop, and did
         if not task._settle(RUNNING, FINISHED, value) and failed:
@@ -246,13 +251,18 @@ class Worker:
 
     def _run_forced(self, fn: Any, args: Any, extra: Any) -> Any:
         value: Any = _UNSET
-        try:
-            value = call(fn, args, extra)
-            self.raise_shield()
-        except Cancelled as late:
-            self.shielded = 1
-            if value is _UNSET:
-                value = Failure(late, name_of(fn, extra))
+        for _ in range(2):  # once more if the exception comes late: only one is ever sent for a task
+            try:
+                if value is _UNSET:
+                    self.lower_shield()
+                    value = call(fn, args, extra)
+                with _lock:
+                    self.shielded = 1
+                self._call_back()
+                break
+            except Cancelled as late:
+                if value is _UNSET:
+                    value = Failure(late, name_of(fn, extra))
         try:
             return value
         finally:
@@ -260,25 +270,55 @@ class Worker:
 
     def raise_shield(self) -> None:
         """From here on nothing asynchronous is sent to this thread; what was sent before is raised here."""
-        with gate, _lock:
+        if not self.forced:
             self.shielded += 1
+            return
+        raised = False
         try:
-            _take_a_breath()
-        except Cancelled:
-            self.shielded -= 1
+            with _lock:
+                self.shielded += 1
+                raised = True
+            self._call_back()
+            self.checkpoint()
+        except BaseException:
+            self.shielded -= raised
             raise
+
+    def lower_shield(self) -> None:
+        self.shielded -= 1
+        if self.forced and not self.shielded:
+            self.checkpoint()
+
+    def _call_back(self) -> None:
+        """Take back what was sent, if it has not been raised yet.
+
+        The interpreter promises no moment for it: before 3.13 one flag says for all threads that an exception is due.
+        """
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), None)
 
     def interrupt(self, task: Future, side: Side) -> None:
         """Ask the task to stop.  Under the lock."""
-        if side.interrupted:
-            return
         side.interrupted = True
         if self.task is task:
             self.parker.unpark()
-            extra = task._extra
-            if extra is not None and extra.force and not self.shielded:
+            if self.forced and not self.shielded:
                 ident = ctypes.c_ulong(self.ident or 0)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Cancelled))
+
+    def insist(self, task: Future, side: Side) -> None:
+        """Ask a forced task again and again while it runs: a destructor may swallow what is sent to it."""
+        if not self.forced:
+            return
+
+        def ask() -> None:
+            while True:
+                sleep(AGAIN)
+                with _lock:
+                    if self.task is not task and all(under[0] is not task for under in self.stack):
+                        return
+                    self.interrupt(task, side)
+
+        threading.Thread(target=ask, name="filch-insist", daemon=True).start()
 
     def checkpoint(self) -> None:
         task = self.task
@@ -312,7 +352,7 @@ class Worker:
                     return done()
             return True
         finally:
-            self.shielded -= 1
+            self.lower_shield()
 
     def _sleep(
         self, source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], deadline: float | None
@@ -341,10 +381,6 @@ class Worker:
                 source.sleepers[:] = [other for other in source.sleepers if other is not self.parker]
                 if gave:
                     core.take_back(self)
-
-
-def _take_a_breath() -> None:
-    """A call, and so a point where the interpreter raises an asynchronous exception that is due."""
 
 
 def _refuse_circle(worker: Worker) -> None:

@@ -31,6 +31,7 @@ class _Alarm:
 
     def call_off(self) -> None:
         self.future = None
+        _clock.called_off += 1
 
     def ring(self) -> None:
         reference = self.future
@@ -53,11 +54,16 @@ class _Clock:
         self.changed = threading.Condition(threading.RLock())
         self.alarms: list[tuple[float, int, _Alarm]] = []
         self.number = itertools.count()
+        self.called_off = 0  # about how many of the alarms
         self.thread: threading.Thread | None = None
 
     def set(self, alarm: _Alarm) -> None:
         deadline = monotonic() + alarm.seconds
         with self.changed:
+            if self.called_off > max(MANY, len(self.alarms) // 2):
+                self.called_off = 0
+                self.alarms = [entry for entry in self.alarms if entry[2].future is not None]
+                heapq.heapify(self.alarms)
             heapq.heappush(self.alarms, (deadline, next(self.number), alarm))
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="filch-clock", daemon=True)
@@ -79,6 +85,7 @@ class _Clock:
             del alarm
 
 
+MANY = 256  # alarms that are called off are cleared away when they are more, and more than half
 _clock = _Clock()
 
 
