@@ -4,10 +4,9 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#define LIMIT_S 60 /* seconds for one test program: only a hang takes so long */
 #define MOST 64    /* threads */
 
-static uint64_t seed, scale = 100;
+static uint64_t seed, scale = 100, limit_s = 60; /* for one test program: only a hang takes so long */
 static const char *program = "?", *running = "?";
 static _Thread_local uint64_t stream;
 static pthread_barrier_t gate;
@@ -23,8 +22,8 @@ _Noreturn void harness_fail(const char *file, int line, const char *what)
 static void *watch(void *unused)
 {
     (void)unused;
-    sleep(LIMIT_S);
-    printf("FAILED %s.%s: no end after %d s (FILCH_SEED=%" PRIu64 ")\n", program, running, LIMIT_S, seed);
+    sleep((unsigned)limit_s);
+    printf("FAILED %s.%s: no end after %" PRIu64 " s (FILCH_SEED=%" PRIu64 ")\n", program, running, limit_s, seed);
     fflush(stdout);
     _exit(1);
 }
@@ -39,11 +38,12 @@ static uint64_t mix(uint64_t value)
 
 void harness_start(const char *name)
 {
-    const char *given = getenv("FILCH_SEED"), *percent = getenv("FILCH_SCALE");
+    const char *given = getenv("FILCH_SEED"), *percent = getenv("FILCH_SCALE"), *limit = getenv("FILCH_LIMIT");
     pthread_t watcher;
     program = name;
     seed = given ? strtoull(given, NULL, 10) : mix(filch_now_ns() ^ (uint64_t)getpid()) % 1000000000u;
     scale = percent ? strtoull(percent, NULL, 10) : 100;
+    limit_s = limit ? strtoull(limit, NULL, 10) : limit_s;
     stream = mix(seed);
     printf("%s FILCH_SEED=%" PRIu64 "\n", program, seed);
     if (pthread_create(&watcher, NULL, watch, NULL) || pthread_detach(watcher))

@@ -20,7 +20,7 @@
 _Noreturn void harness_fail(const char *file, int line, const char *what);
 void harness_case(const char *name, void (*body)(void));
 
-/* Reads FILCH_SEED and FILCH_SCALE (percent of the usual number of steps), prints the seed, sets the time limit. */
+/* Reads FILCH_SEED, FILCH_SCALE (percent of the usual number of steps) and FILCH_LIMIT (seconds); prints the seed. */
 void harness_start(const char *name);
 
 /* The usual number of steps, scaled; at least 1. */
