@@ -61,6 +61,7 @@ def start(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def start(*arguments: object, warnings: str = "", **options: Any) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONWARNINGS": warnings}
+        environment.pop("PYTHONUNBUFFERED", None)  # what is printed is to stay in the buffer as long as it may
         for stream in ("stdin", "stdout", "stderr"):
             options.setdefault(stream, subprocess.PIPE)
         process = subprocess.Popen(

@@ -106,6 +106,24 @@ def test_one_of_several_patterns_matches_nothing(run):
     assert "filch map: pattern '*.nothing' matched nothing\n" in ran.err
 
 
+def test_unreadable_folder_is_told(run, folder, monkeypatch):
+    """Files below a folder without permission would be left out, and nobody would know."""
+    scandir = os.scandir
+
+    def refuse(path):
+        if path in ("closed", "shut"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    for name in ("closed", "open", "shut"):
+        (folder / name).mkdir()
+        (folder / name / "x.py").write_text("")
+    monkeypatch.setattr(os, "scandir", refuse)
+    ran = run("map", "builtins:len", "--glob", "**/*.py")
+    assert [record["input"] for record in ran.records] == ["open/x.py"]
+    assert "filch map: could not look into 'closed' and 1 more: permission denied\n" in ran.err
+
+
 def test_count_is_what_will_come(folder):
     """The bar would promise a wrong end."""
     for name in ("a.py", "b.py", "c.txt"):

@@ -2,9 +2,13 @@
 
 import fcntl
 import json
+import os
 import sys
+import threading
 
 import pytest
+
+from filch.cli._output import Output
 
 FUNCTIONS = """\
 import os, pathlib, sys
@@ -24,10 +28,20 @@ def keep(value):
 def noisy(text):
     print("printed by Python")
     sys.stdout.write("written by Python\\n")
+    print("printed to the original stream", file=sys.__stdout__)
     os.system("echo printed by a child")
     os.write(1, b"written to the descriptor\\n")
     return text
 """
+
+
+PRINTED = [
+    "printed by Python",
+    "written by Python",
+    "printed to the original stream",
+    "printed by a child",
+    "written to the descriptor",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +62,7 @@ def test_prints_do_not_come_between_the_records(start):
     """One print in the function, in a child process or in C would break every reader of the records."""
     out, err = start("map", "work:noisy", "a", "b").communicate()
     assert [json.loads(line)["result"] for line in out.splitlines()] == ["a", "b"]
-    for said in ("printed by Python", "written by Python", "printed by a child", "written to the descriptor"):
+    for said in PRINTED:
         assert err.count(said) == 2
     assert err.count("printed on import\n") == 1
 
@@ -64,7 +78,7 @@ def test_standard_output_is_given_back(run):
 def test_prints_go_where_they_always_go_if_records_go_to_a_file(start, records):
     """With --output, what functions print would be moved or lost."""
     out, err = start("map", "work:noisy", "a", "--output", "out").communicate()
-    for said in ("printed by Python", "written by Python", "printed by a child", "written to the descriptor"):
+    for said in PRINTED:
         assert out.count(said + "\n") == 1
         assert said not in err
     assert [record["result"] for record in records()] == ["a"]
@@ -131,6 +145,19 @@ def test_full_disk_is_told(run):
     ran = run("map", "work:log", "a", "--output", "/dev/full")
     assert ran.code == 2
     assert "error: cannot write to file '/dev/full': no space left on device; make room, and go on" in ran.err
+
+
+def test_pipe_that_takes_less_than_it_is_given():
+    """A pipe that somebody made non-blocking would lose the rest of a record, or end the run."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    data = os.urandom(1_000_000)
+    writer = threading.Thread(target=Output(writing, "a pipe").write, args=(data,))
+    writer.start()
+    with open(reading, "rb") as pipe:
+        assert pipe.read(len(data)) == data
+    writer.join()
+    os.close(writing)
 
 
 def test_second_run_on_one_file_is_refused(run, folder):

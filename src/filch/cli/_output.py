@@ -124,6 +124,7 @@ class StandardOutput:
     def give_back(self) -> None:
         """Let functions print to standard output again.  Not called while one that was given up may still print."""
         sys.stdout = self._printed_to
+        sys.stdout.flush()
         os.dup2(self._descriptor, self._number)
         os.close(self._descriptor)
 
