@@ -401,7 +401,10 @@ def test_statistics_count_what_moves(make_pool: Make, gate: threading.Event) -> 
 
     alone.submit(give).result(20)
     assert alone.statistics().handoffs >= 1
-    assert alone.statistics().wakes >= 1
+    assert alone.wait_idle(20)
+    before = alone.statistics().wakes
+    alone.submit(int).result(20)
+    assert alone.statistics().wakes == before + 1
 
 
 def test_statistics_are_a_snapshot(make_pool: Make) -> None:
