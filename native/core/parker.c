@@ -85,8 +85,11 @@ static enum filch_parked doze(struct filch_parker *parker, uint64_t deadline)
     enum filch_parked reason = FILCH_TOKEN;
     filch_mutex_lock(&parker->lock);
     /* Relaxed: under the lock, with which `ring` comes after it changed the state. */
-    if (filch_u32_load_relaxed(&parker->state) == PARKED && await_bell(parker, deadline) == ETIMEDOUT)
-        reason = FILCH_TIMEOUT;
+    if (filch_u32_load_relaxed(&parker->state) == PARKED) {
+        filch_interpose(); /* here the bell must not ring */
+        if (await_bell(parker, deadline) == ETIMEDOUT)
+            reason = FILCH_TIMEOUT;
+    }
     filch_mutex_unlock(&parker->lock);
     return reason;
 }

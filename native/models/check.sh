@@ -49,10 +49,11 @@ expect() {
 }
 
 models=("$@")
-[ ${#models[@]} -gt 0 ] || models=(sleep_wake task_states hand_off)
+[ ${#models[@]} -gt 0 ] || models=(deque task_states sleep_wake hand_off)
 for model in "${models[@]}"; do
     case $model in
     sleep_wake) twins=(NO_RECHECK NO_SUBMITTER_FENCE NO_SLEEPER_FENCE LEAVES_LATE NO_CHAIN) ;;
+    deque) twins=(NO_LAG SPECULATIVE TWO_THIEVES BLIND_POP) ;;
     task_states) twins=(BLIND_END BLIND_MARK NO_SECOND_LOOK OUTSIDE) ;;
     hand_off) twins=(NO_LOOK NO_FENCE NO_STAND_DOWN STAYS_IN_EXCESS) ;;
     *)
