@@ -118,7 +118,7 @@ def run_script() -> Callable[..., str]:
     """Return `run_script(source, *arguments)`: run Python source in a process of its own; what it printed.
 
     It fails, with all that was printed, if the process ends with another status than `status`, or not in time; then
-    every thread's stack is in there too.  Warnings are errors in it.
+    every thread's stack is in there too.  With `quiet`, also if it wrote to standard error.  Warnings are errors in it.
     """
 
     def run_script(
@@ -127,6 +127,7 @@ def run_script() -> Callable[..., str]:
         status: int = 0,
         seconds: float = 40.0,
         environment: dict[str, str] | None = None,
+        quiet: bool = False,
     ) -> str:
         watch = f"import faulthandler; faulthandler.dump_traceback_later({seconds - 2}, exit=True)\n"
         process = subprocess.Popen(
@@ -143,8 +144,8 @@ def run_script() -> Callable[..., str]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # its forked children too
             out, err = process.communicate()
-        if process.returncode != status:
-            pytest.fail(f"ended with {process.returncode}, not {status}\n{out}\n{err}", pytrace=False)
+        if process.returncode != status or (quiet and err):
+            pytest.fail(f"ended with {process.returncode}, to be {status}\n{out}\n{err}", pytrace=False)
         return out
 
     return run_script

@@ -402,3 +402,25 @@ for each in kernel.engines():
     assert "interpreter" in first
     assert second == fourth == "0"
     assert last == "submit False"
+
+
+@pytest.mark.parametrize("state", ["unused", "idle", "closed", "in a circle"])
+def test_an_engine_at_the_end_of_the_interpreter(script: Callable[..., str], state: str) -> None:
+    """The destructor of an engine complains when the interpreter takes its modules away."""
+    script(
+        f"""
+engine = make_engine(2)
+if {state!r} != "unused":
+    future = engine.submit(int)
+    assert future.result(10) == 0 and engine.wait_idle(10)
+if {state!r} == "closed":
+    engine._close()
+    for thread in engine._live_threads():
+        thread.join()
+circle = [engine, kernel, sys]
+circle.append(circle)
+if {state!r} != "in a circle":
+    circle.clear()
+""",
+        quiet=True,
+    )
