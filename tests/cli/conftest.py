@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,16 @@ class Ran:
     def records(self) -> list[dict[str, Any]]:
         """The records that were written to standard output."""
         return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c_is_not_ignored() -> Iterator[None]:
+    """Undo what a shell does to jobs in the background, for this process and those that it starts."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
