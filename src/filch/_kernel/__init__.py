@@ -28,6 +28,7 @@ if TYPE_CHECKING or _wanted == "native" or (_wanted == "auto" and find_spec("fil
         isolate,
         main_ended,
         report_lost,
+        unlocked,
     )
 else:
     from filch._kernel._pure import (
@@ -46,6 +47,7 @@ else:
         isolate,
         main_ended,
         report_lost,
+        unlocked,
     )
 
 __all__ = [
@@ -64,4 +66,5 @@ __all__ = [
     "isolate",
     "main_ended",
     "report_lost",
+    "unlocked",
 ]

@@ -133,11 +133,22 @@ class isolate:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
+class unlocked:
+    """Context manager: inside the block this thread holds no lock of the kernel.
+
+    For code that waits by other means than the kernel's, and may be called by a signal handler or a destructor.
+    """
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
 def checkpoint() -> None:
     """Raise `Cancelled` in a task that was asked to stop; else, and outside a task, do nothing."""
 
 def current_engine() -> Engine | None:
-    """The engine whose task this thread runs."""
+    """The engine whose worker this thread is."""
 
 def current_future() -> Future[Any] | None:
     """The future of the task that this thread runs."""

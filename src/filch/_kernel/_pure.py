@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from filch._kernel._pure_core import FAIR, Core, MainThread, cores
 from filch._kernel._pure_future import (
     FINISHED,
+    PENDING,
     Extra,
     Failure,
     Future,
@@ -31,6 +32,7 @@ from filch._kernel._pure_future import (
     name_of,
     report_overdue,
 )
+from filch._kernel._pure_future import unlocked as unlocked
 from filch.exceptions import DeadlockError, ForkedError, PoolShutdown
 
 implementation = "pure"
@@ -120,10 +122,11 @@ class Engine:
 
     def wait_idle(self, timeout: float | None = None) -> bool:
         core = self._core
-        if _local.worker is not None and _local.worker.task is not None and _local.worker.core is core:
+        if _local.worker is not None and _local.worker.core is core:
             raise DeadlockError(
                 "wait_idle() waits for every task of its pool, so a task may not call it; wait for futures"
             )
+        core.go_on()
         source = Side()
         source.sleepers = core.watchers
         return await_(source, (), True, core.is_idle, timeout)
@@ -202,6 +205,7 @@ class Bulk:
         self.lost: BaseException | None = None  # why calls that have no outcome will have none
         self.abandoned = False
         self.runners: list[Future] = []  # the one that waits
+        self.making: dict[int, Future | None] = {}  # which runner makes which call now
         if self.items:
             self._launch(owed=False)
 
@@ -244,11 +248,13 @@ class Bulk:
                 if self.lost is not None:
                     return -1, 0, turn
                 if index + 1 < stop:
+                    self.making[index + 1] = _local.worker.task
                     return index + 1, stop, turn
                 if self.cursor >= len(self.items) or (turn and self._is_due(turn)):
                     return -1, 0, turn
                 start = self.cursor
                 self.cursor = stop = min(start + self.grain, len(self.items))
+                self.making[start] = _local.worker.task
                 return start, stop, turn + 1
         finally:
             gate.inside -= gate.step
@@ -257,6 +263,7 @@ class Bulk:
         if self.abandoned and isinstance(outcome, Failure):
             outcome.asked = True
         self.outcomes[index] = outcome
+        self.making.pop(index, None)
         if self.spots and index in self.spots:
             for parker in self.spots.pop(index).sleepers:
                 parker.unpark()
@@ -292,7 +299,7 @@ class Bulk:
                 self.lost = ForkedError("these calls belong to the parent process; make them anew in the child")
             with _lock:
                 spot = self.spots.setdefault(index, Side())
-            if not await_(spot, self.runners, True, partial(self._is_over, index), timeout):
+            if not await_(spot, _Makers(self, index), True, partial(self._is_over, index), timeout):
                 raise TimeoutError
         outcome = self.outcomes[index]
         if outcome is _UNSET:
@@ -320,6 +327,18 @@ class Bulk:
                     outcome.asked = True
 
 
+class _Makers:
+    """Whom somebody who waits for a call waits for: its runner; while it has none, the one that is still in a queue."""
+
+    def __init__(self, bulk: Bulk, index: int) -> None:
+        self.bulk = bulk
+        self.index = index
+
+    def __iter__(self) -> Iterator[Future]:
+        maker = self.bulk.making.get(self.index)
+        return iter((maker,) if maker is not None else [task for task in self.bulk.runners if task._state == PENDING])
+
+
 class blocking:
     """See the contract."""
 
@@ -328,7 +347,7 @@ class blocking:
 
     def __enter__(self) -> None:
         worker = _local.worker
-        if worker is None or worker.task is None:
+        if worker is None:
             self._given.append(False)
             return
         worker.raise_shield()
@@ -368,7 +387,7 @@ def checkpoint() -> None:
 
 def current_engine() -> Engine | None:
     worker = _local.worker
-    return None if worker is None or worker.task is None else worker.core.engine()
+    return None if worker is None else worker.core.engine()
 
 
 def current_future() -> Future | None:

@@ -11,7 +11,7 @@ import random
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import _base
 from concurrent.futures.thread import BrokenThreadPool
 from functools import partial
@@ -85,32 +85,50 @@ class Core:
     def admit(self, task: Future, priority: int = 0, owed: bool = False) -> None:
         """Queue a task.  One that is `owed` carries on with what was submitted earlier, so shutdown lets it in."""
         worker = _local.worker
+        helper = None
         if gate.inside > 0:
             gate.stand_back()
-        gate.inside += gate.step
         try:
-            with _lock:
-                if self.refusing and not (owed and self.draining):
-                    self._refuse(worker)
-                self.submitted += 1
-                if worker is None or worker.core is not self or worker.task is None:
-                    task._home = self.root
-                    self.injector.push(task, priority)
-                else:
-                    task._home = worker.open_frame()
-                    self._push(worker.processor, task, priority)
-                helper = self.recruit() if self.free else None
-        finally:
-            gate.inside -= gate.step
-        if helper is not None:
+            gate.inside += gate.step
             try:
+                with _lock:
+                    if self.refusing and not (owed and self.draining):
+                        self._refuse(worker)
+                    self.submitted += 1
+                    if worker is None or worker.core is not self or worker.task is None:
+                        task._home = self.root
+                        self.injector.push(task, priority)
+                    else:
+                        task._home = worker.open_frame()
+                        self._push(worker.processor, task, priority)
+                    if self.free:
+                        helper = self.recruit()
+                    if self.ended:  # a signal handler has shut it down since the first look
+                        self._refuse(None)
+            finally:
+                gate.inside -= gate.step
+            if helper is not None:
                 self.start(helper)
-            except BaseException as error:
-                if task.cancel() or task.done() or not isinstance(error, Exception):
-                    with _lock:
-                        self._sweep()
-                        self._ends(None)
-                    raise
+        except BaseException as error:
+            if self._take_out(task, error):
+                raise
+
+    def _take_out(self, task: Future, error: BaseException) -> bool:
+        """Leave nothing half done, whatever came in between; True if the task will not run and `error` says why."""
+        if task._home is None:
+            return True  # it was refused
+        out = task.cancel() or task.done() or not isinstance(error, Exception)
+        self.go_on()
+        return out
+
+    def go_on(self) -> None:
+        """Clear away what has ended, and call somebody for what has not: an exception may have come in between."""
+        with _lock:
+            self._sweep()
+            helper = self.recruit() if self.coming or (self.free and self.visible()) else None
+            self._ends(None)
+        if helper is not None:
+            self.start(helper)
 
     def _push(self, processor: Processor | None, task: Future, priority: int) -> None:
         if processor is None or priority:
@@ -181,8 +199,8 @@ class Core:
         worker = Worker(self, next(number for number in range(len(taken) + 1) if number not in taken))
         self.threads_started += 1
         self.searching += 1
+        self.coming.append(worker)  # `start` looks whether the next step has been taken
         self.workers.append(worker)
-        self.coming.append(worker)
         return worker
 
     def _recruit_all(self, number: int) -> list[Worker]:
@@ -191,14 +209,15 @@ class Core:
         return list(self.coming)
 
     def _wake(self) -> None:
-        worker = self.sleepers[-1]
-        parker = worker.parker
-        self.wakes += 1
-        self.searching += 1
-        worker.called = True
-        parker.armed = False
-        del self.sleepers[-1]
-        parker.lock.release()
+        if self.sleepers:
+            worker = self.sleepers[-1]
+            parker = worker.parker
+            self.wakes += 1
+            self.searching += 1
+            worker.called = True
+            parker.armed = False
+            del self.sleepers[-1]
+            parker.lock.release()
 
     def start(self, worker: Worker) -> bool:
         """Start the thread of a worker that `recruit` gave, if nobody else has done it; False if none is to be had.
@@ -212,6 +231,8 @@ class Core:
                     return True
                 mine = True
                 self.coming.remove(worker)
+                if worker not in self.workers:
+                    self.workers.append(worker)
             worker.thread = self.start_thread(worker.main, worker.number)
             self.barren = False
             return True
@@ -463,15 +484,15 @@ class Core:
 
     # Waiting and blocking.
 
-    def help(self, worker: Worker, awaited: Sequence[Any], timed: bool) -> bool:
+    def help(self, worker: Worker, awaited: Iterable[Any], timed: bool) -> bool:
         """Begin what a waiting worker runs meanwhile: a task that it awaits, else a descendant of its own task."""
         if worker.isolated:
             return False
-        deep = (timed and worker.processor is not None) or len(worker.stack) >= HELP_DEPTH or _is_deep()
-        if deep and self._has_relief():
+        others = timed or worker.processor is None or len(worker.stack) >= HELP_DEPTH or _is_deep()
+        if others and self._has_relief():
             return False
         for future in awaited:
-            if self._is_waiting_here(future) and worker.begin(future):
+            if self._is_waiting_here(future) and worker.begin(future, nested=True):
                 self._trim(worker)
                 return True
         return worker.frame is not None and self._find_descendant(worker)
@@ -499,7 +520,7 @@ class Core:
                 frame = task._home if task._state == PENDING else None
                 while frame is not None and frame is not worker.frame:
                     frame = frame.above
-                if frame is not None and worker.begin(task):
+                if frame is not None and worker.begin(task, nested=True):
                     self._trim(worker)
                     return True
         return False
@@ -510,7 +531,7 @@ class Core:
         while queue and queue[-1]._state != PENDING:
             queue.pop()
 
-    def give_up(self, worker: Worker, awaited: Sequence[Any] = ()) -> tuple[bool, Worker | None]:
+    def give_up(self, worker: Worker, awaited: Iterable[Any] = ()) -> tuple[bool, Worker | None]:
         """Let go of the processor before a block: (is there something to take back, a worker to start).
 
         Who takes it over runs what is awaited first: a stranger might want a lock that the waiting one holds.
@@ -636,7 +657,7 @@ class Core:
             return [task for task in running if task is not None and not task.done()] + self.queued()
 
     def is_idle(self) -> bool:
-        return self.ended or (len(self.sleepers) == len(self.workers) and not self.visible())
+        return self.ended or (len(self.sleepers) == len(self.workers) and not self.coming and not self.visible())
 
 
 def _no_thread(cause: BaseException) -> RuntimeError:

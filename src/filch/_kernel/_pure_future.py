@@ -20,7 +20,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import _base
 from time import monotonic, sleep
 from typing import Any, Protocol
@@ -77,7 +77,7 @@ class Sleeper(Protocol):
     task: Any
 
     def wait(
-        self, source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], deadline: float | None
+        self, source: Any, awaited: Iterable[Any], every: bool, done: Callable[[], bool], deadline: float | None
     ) -> bool: ...
 
     def interrupt(self, task: Any, side: Side) -> None: ...
@@ -93,34 +93,51 @@ _local = _Local()
 
 
 class Parker:
-    """A thread's place to sleep.  `armed` is written under `_lock`: an armed parker gets one token, never two."""
+    """A thread's place to sleep.  `armed` is written under `_lock`: an armed parker gets one token, never two.
 
-    __slots__ = ("armed", "lock")
+    A worker that has given its processor up is next in line for one from the moment it is unparked, not from when it
+    gets going: `worker`.
+    """
+
+    __slots__ = ("armed", "lock", "worker")
 
     def __init__(self) -> None:
         self.armed = False
+        self.worker: Any = None
         self.lock = threading.Lock()
         self.lock.acquire()
 
     def unpark(self) -> None:
         if self.armed:
             self.armed = False
+            worker, self.worker = self.worker, None
+            if worker is not None:
+                worker.core.take_back(worker)
             self.lock.release()
 
     def park(self, timeout: float | None = None) -> None:
         """Sleep until unparked or until `timeout` seconds are over, with `_lock` let go however deep it is held."""
-        held = _lock._release_save() if _lock._is_owned() else None  # type: ignore[attr-defined]
-        try:
+        with unlocked():
             if self.lock.acquire(True, -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)):
                 return
-        finally:
-            if held is not None:
-                _lock._acquire_restore(held)  # type: ignore[attr-defined]
         with _lock:
             late = not self.armed
             self.armed = False
         if late:  # the token came between the timeout and the lock
             self.lock.acquire()
+
+
+class unlocked:
+    """See the contract: a signal handler or a destructor may have come in while this thread held the lock."""
+
+    __slots__ = ("_held",)
+
+    def __enter__(self) -> None:
+        self._held = _lock._release_save() if _lock._is_owned() else None  # type: ignore[attr-defined]
+
+    def __exit__(self, *error: object) -> None:
+        if self._held is not None:
+            _lock._acquire_restore(self._held)  # type: ignore[attr-defined]
 
 
 class Failure:
@@ -361,7 +378,8 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     def _call_back(self, fn: Callable[[Any], object]) -> None:
         try:
-            fn(self)
+            with unlocked():
+                fn(self)
         except BaseException as error:
             if not isinstance(error, Exception) and _local.worker is None:
                 raise
@@ -450,7 +468,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
             if condition is None:  # whoever makes one from here on sees the end
                 return self._close(before, after, value)
         assert side is not None
-        with condition:
+        with unlocked(), condition:
             with gate, _lock:
                 closed = self._close(before, after, value)
             if closed and after != CANCELLED and side.waiters:
@@ -490,8 +508,7 @@ class _Waiters(list):  # type: ignore[type-arg]
         self.future = future
 
     def append(self, waiter: Any) -> None:
-        worker = _local.worker
-        if worker is not None and worker.task is not None:
+        if _local.worker is not None:
             if type(waiter.event) is not HelpingEvent:
                 every = type(waiter) is _base._AllCompletedWaiter and not waiter.stop_on_exception
                 waiter.event = HelpingEvent(every)
@@ -535,14 +552,14 @@ class HelpingEvent:
         return self.futures if pending is None else tuple(pending)
 
 
-def await_(source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], timeout: float | None) -> bool:
+def await_(source: Any, awaited: Iterable[Any], every: bool, done: Callable[[], bool], timeout: float | None) -> bool:
     """Wait until `done()`: whoever makes it true unparks `source.sleepers` under the lock.  False after the timeout.
 
     A worker runs or waits for `awaited`: every one of them, or any.
     """
     worker = _local.worker
     deadline = None if timeout is None else monotonic() + timeout
-    if worker is not None and worker.task is not None:
+    if worker is not None:
         return bool(worker.wait(source, awaited, every, done, deadline))
     parker = Parker()
     try:

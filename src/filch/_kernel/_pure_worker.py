@@ -10,7 +10,7 @@ import ctypes
 import threading
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -174,24 +174,24 @@ class Worker:
         self.args: Any = None  # of a task that was begun
         self.forced = False  # the running task is to be stopped with an asynchronous exception
         self.isolated = self.shielded = 0
-        self.waiting: tuple[Sequence[Any], bool] | None = None  # futures; all of them or any
+        self.waiting: tuple[Iterable[Any], bool] | None = None  # futures; all of them or any
 
     def main(self) -> None:
         """The life of the thread."""
         core = self.core
         self.ident = threading.get_ident()
         self.thread = threading.current_thread()
-        _local.worker = self
         if core.begin_thread(self):
+            _local.worker = self
             while core.next(self):
                 self.run()
 
-    def begin(self, task: Future) -> bool:
-        """Claim a task, and lay it on the stack.  Under the lock."""
+    def begin(self, task: Future, nested: bool = False) -> bool:
+        """Claim a task, and lay it on the stack; `nested`, on top of what waits.  Under the lock."""
         if task._state != PENDING:
             return False
         task._state = RUNNING
-        if self.task is not None:
+        if nested:
             self.stack.append((self.task, self.home, self.frame, self.isolated, self.shielded, self.forced))
             self.frame = None
             self.isolated = 0
@@ -334,7 +334,7 @@ class Worker:
         return self.frame
 
     def wait(
-        self, source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], deadline: float | None
+        self, source: Any, awaited: Iterable[Any], every: bool, done: Callable[[], bool], deadline: float | None
     ) -> bool:
         """Wait inside a task: run what is awaited, else a descendant, else give the processor away and sleep."""
         if done():
@@ -355,10 +355,10 @@ class Worker:
             self.lower_shield()
 
     def _sleep(
-        self, source: Any, awaited: Sequence[Any], every: bool, done: Callable[[], bool], deadline: float | None
+        self, source: Any, awaited: Iterable[Any], every: bool, done: Callable[[], bool], deadline: float | None
     ) -> bool:
         core = self.core
-        gave, helper = False, None
+        helper = None
         try:
             with gate, _lock:
                 source.sleepers.append(self.parker)
@@ -370,6 +370,7 @@ class Worker:
                     self.waiting = awaited, every
                     _refuse_circle(self)
                 gave, helper = core.give_up(self, awaited)
+                self.parker.worker = self if gave else None
             if helper is not None and not core.start(helper):
                 return True  # nobody takes over: help instead
             self.parker.park(None if deadline is None else deadline - monotonic())
@@ -379,7 +380,8 @@ class Worker:
                 self.waiting = None
                 self.parker.armed = False
                 source.sleepers[:] = [other for other in source.sleepers if other is not self.parker]
-                if gave:
+                if self.parker.worker is not None:
+                    self.parker.worker = None
                     core.take_back(self)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from filch._kernel import after_fork_in_child, after_fork_in_parent, before_fork, main_ended, report_lost
+from filch._kernel import after_fork_in_child, after_fork_in_parent, before_fork, main_ended, report_lost, unlocked
 
 if TYPE_CHECKING:
     from filch.pool.pool import Pool
@@ -60,10 +60,11 @@ class Crew:
             if patience == 0:
                 return
             started = [thread for thread in living if thread.ident is not None]
-            if started:
-                started[0].join(patience)
-            else:
-                sleep(0.001)  # another thread is just starting one
+            with unlocked():
+                if started:
+                    started[0].join(patience)
+                else:
+                    sleep(0.001)  # another thread is just starting one
 
     def settle(self) -> None:
         """Wait until what was submitted has run."""

@@ -66,8 +66,9 @@ class _Clock:
                 heapq.heapify(self.alarms)
             heapq.heappush(self.alarms, (deadline, next(self.number), alarm))
             if self.thread is None:
-                self.thread = threading.Thread(target=self._run, name="filch-clock", daemon=True)
-                self.thread.start()
+                thread = threading.Thread(target=self._run, name="filch-clock", daemon=True)
+                thread.start()
+                self.thread = thread  # only now: if it could not be started, the next task tries again
             elif self.alarms[0][2] is alarm:
                 self.changed.notify()
 
