@@ -7,7 +7,8 @@
 #define MOST 64    /* threads */
 
 static uint64_t seed, scale = 100, limit_s = 60; /* for one test program: only a hang takes so long */
-static const char *program = "?", *running = "?";
+static const char *program = "?";
+static _Atomic(const char *) running = "?"; /* the watcher reads it, too */
 static _Thread_local uint64_t stream;
 static pthread_barrier_t gate;
 static void (*work)(unsigned);

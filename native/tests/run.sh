@@ -6,11 +6,11 @@
 # asan   under the address and the undefined-behaviour sanitizer
 # tsan   under the thread sanitizer
 #
-# FILCH_SEED repeats a run's random numbers, FILCH_SCALE is the percentage of the usual number of steps.
-# FILCH_CORE is another folder with the core's sources (for mutants).
+# FILCH_SEED repeats a run's random numbers, FILCH_SCALE is the percentage of the usual number of steps, FILCH_LIMIT the
+# seconds that a test program may take.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-core=${FILCH_CORE:-$here/../core}
+core=$here/../core
 mode=${1:-plain}
 shift
 tests=("$@")

@@ -208,6 +208,10 @@ static void all_home(void)
     CHECK(filch_u64_load_acquire(&sent) == filch_u64_load_acquire(&done));
     for (unsigned i = 0; i < POOL; i++)
         CHECK(filch_u32_load_acquire(&parcels[i].out) == 0); /* 1: lost */
+    for (unsigned i = 0; i < FILCH_RING; i++)
+        CHECK(push(i)); /* else: room that a thief has not given back */
+    for (unsigned i = 0; i < FILCH_RING; i++)
+        CHECK(filch_deque_take(&deque) == task(i));
 }
 
 static void push_all(unsigned number)

@@ -180,6 +180,20 @@ static void no_starvation(void)
     filch_injector_destroy(&injector);
 }
 
+/* The numbers of runs wrap between two heads: the older one is still the one with the number before the wrap. */
+static void wrap(void)
+{
+    struct filch_task *out[FILCH_BATCH];
+    CHECK(filch_injector_init(&injector));
+    injector.runs = UINT32_MAX - 1;
+    injector.takes = FILCH_FAIR - 1;
+    push(&parcels[0], -5, 0);
+    push(&parcels[1], 0, 1);
+    push(&parcels[2], 9, 2);
+    CHECK(filch_injector_take(&injector, 4, out) == 1 && out[0] == &parcels[0].task);
+    filch_injector_destroy(&injector);
+}
+
 static void count_visit(struct filch_task *task, void *context)
 {
     struct parcel **last = context;
@@ -277,6 +291,7 @@ int main(void)
     CASE(batches);
     CASE(model);
     CASE(no_starvation);
+    CASE(wrap);
     CASE(sweep_and_visit);
     CASE(spsc);
     CASE(mpmc);
