@@ -13,8 +13,8 @@ from kernel.engines import PATIENCE, results, spin_until
 
 
 def spin_for_ever(started: threading.Event, ended: list[str]) -> None:
-    started.set()
     try:
+        started.set()
         while True:
             pass
     finally:
