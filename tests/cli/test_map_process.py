@@ -166,6 +166,27 @@ def test_ctrl_c_while_waiting_for_the_first_line(start):
     assert process.returncode == 130
 
 
+def test_prints_are_seen_while_the_function_runs(start, folder):
+    """What functions print would come when the run is over, so nobody could follow it."""
+    (folder / "talk.py").write_text("def f(text):\n    print('hello', text)\n    open('pipe-a').read()\n")
+    process = start("map", "talk:f", "you")
+    with open("pipe-a", "w"):
+        assert process.stderr.readline() == "hello you\n"
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert json.loads(out)["ok"]
+
+
+def test_call_that_was_left_behind_cannot_print_among_the_records(start, folder):
+    """The last lines of the output would be noise of a call that was given up."""
+    (folder / "noise.py").write_text(
+        "import os\ndef f(text):\n    while text == 'loud':\n        os.write(1, b'noise\\n')\n"
+    )
+    process = start("map", "noise:f", "loud", "quiet", "--timeout", "0.1", stderr=subprocess.DEVNULL)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert [json.loads(line)["ok"] for line in out.splitlines()] == [False, True]
+
+
 def test_kill_and_resume(start):
     """After a kill -9 results would be lost that were done, or inputs be left out or done twice."""
     inputs = [*map(str, range(20)), "pipe-a", "x", "y"]

@@ -425,14 +425,23 @@ def test_calls_are_asked_to_stop_when_nothing_can_be_written(sink):
 def test_nothing_is_written_behind_a_write_that_failed(sink):
     """A line that was cut off by a full disk would be followed by others, and the file could not be resumed."""
     attempts = []
+    failed = threading.Event()
+    both = threading.Barrier(2)
 
     def write(data):
         attempts.append(data)
         if data:
+            failed.set()
             raise Refusal("no space left")
 
+    def function(value):
+        if value < 2:
+            both.wait(PATIENCE)
+        if value == 1:
+            assert failed.wait(PATIENCE)
+
     with pytest.raises(Refusal, match="no space left"):
-        Run(lambda value: value, as_inputs(range(50)), Policy(workers=2), write, Tally()).go()
+        Run(function, as_inputs(range(2)), Policy(workers=2), write, Tally()).go()
     assert len(list(filter(None, attempts))) == 1
 
 
