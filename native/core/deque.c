@@ -116,6 +116,7 @@ int filch_deque_steal(struct filch_deque *deque, struct filch_task *tasks[FILCH_
         ends.top = (uint16_t)(first + count);
         /* The claim. Acquire: pairs with the release of `push`, whose slots are read below. */
     } while (!filch_u64_cas_acq_rel(&deque->ends, &word, pack(ends)));
+    filch_interpose(); /* the slots are plain, so the seam would not pause between claim and copy by itself */
     for (unsigned i = 0; i < count; i++)
         tasks[i] = deque->slots[(uint16_t)(first + i) % FILCH_RING];
     word = pack(ends);
