@@ -106,10 +106,7 @@ class Engine:
         return Bulk(self._core, fn, items, priority, contextvars.copy_context() if context else None, grain)
 
     def _broadcast(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Future]:
-        extras = [Extra(kwargs, contextvars.copy_context()) for _ in range(self._core.max_workers)]
-        tasks = [Future(fn, args, extra) for extra in extras]
-        self._core.broadcast(tasks)
-        return tasks
+        return self._core.broadcast(lambda: Future(fn, args, Extra(kwargs, contextvars.copy_context())))
 
     def _resize(self, max_workers: int, max_threads: int) -> None:
         self._core.resize(max_workers, max_threads)
@@ -173,6 +170,9 @@ class Engine:
     @property
     def _breakage(self) -> BaseException | None:
         return self._core.broken
+
+    def __reduce__(self) -> str:
+        raise TypeError("a pool belongs to its process and cannot be pickled or copied; make one where it is needed")
 
     def __del__(self) -> None:
         if hasattr(self, "_core") and _lock is not None:

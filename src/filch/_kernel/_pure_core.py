@@ -30,6 +30,7 @@ STEAL = 32  # tasks taken from a victim at most
 BATCH = 128  # tasks taken from the injector at most
 FAIR = 61  # every so many dispatches look at the injector first; every so many of its takes serve the oldest task
 HELP_DEPTH = 64  # tasks that may lie on top of each other on one stack
+RESERVE = 60  # frames that a task needs that is run on top of another one, until its own code and after it
 RESTARTS = 3  # tries in a row to run a prologue that fails, with `restart`
 
 cores: weakref.WeakSet[Core] = weakref.WeakSet()
@@ -212,12 +213,15 @@ class Core:
         if self.sleepers:
             worker = self.sleepers[-1]
             parker = worker.parker
+            token = parker.armed  # else it is awake, and about to look whether it was called
             self.wakes += 1
             self.searching += 1
             worker.called = True
             parker.armed = False
             del self.sleepers[-1]
-            parker.lock.release()
+            if token:
+                parker.given = True
+                parker.lock.release()
 
     def start(self, worker: Worker) -> bool:
         """Start the thread of a worker that `recruit` gave, if nobody else has done it; False if none is to be had.
@@ -334,8 +338,8 @@ class Core:
         """Announce that a worker sleeps: for how many seconds at most, less than 0 to look again, None to end."""
         self.parks += 1
         self._release(worker)
+        worker.parker.arm()
         self.sleepers.append(worker)
-        worker.parker.armed = True
         if self.free and not self.searching and self.visible():
             return -1.0
         if self._ends(worker):
@@ -348,7 +352,7 @@ class Core:
             self.searching -= 1
         elif worker in self.sleepers:
             self.sleepers.remove(worker)
-            worker.parker.armed = False
+            worker.parker.disarm()
 
     def _leave(self, worker: Worker) -> None:
         self._release(worker)
@@ -491,6 +495,8 @@ class Core:
         others = timed or worker.processor is None or len(worker.stack) >= HELP_DEPTH or _is_deep()
         if others and self._has_relief():
             return False
+        if _is_deep(RESERVE):
+            raise RecursionError("no room on the stack for the task that is waited for; wait for it less deep")
         for future in awaited:
             if self._is_waiting_here(future) and worker.begin(future, nested=True):
                 self._trim(worker)
@@ -541,7 +547,8 @@ class Core:
                 return False, None
             self.excess.remove(worker)
             return True, None
-        worker.processor.mail.extend(future for future in awaited if self._is_waiting_here(future))
+        mail = worker.processor.mail
+        mail.extend(future for future in awaited if self._is_waiting_here(future) and future not in mail)
         self._release(worker)
         self.handoffs += 1
         return True, self.recruit() if self.visible() else None
@@ -595,16 +602,18 @@ class Core:
             if worker is not None:
                 self.start(worker)
 
-    def broadcast(self, tasks: Sequence[Future]) -> None:
+    def broadcast(self, make: Callable[[], Future]) -> list[Future]:
         with _lock:
             if self.refusing:
                 self._refuse(_local.worker)
+            tasks = [make() for _ in self.processors]
             self.submitted += len(tasks)
-            for task, processor in zip(tasks, self.processors, strict=False):
+            for task, processor in zip(tasks, self.processors, strict=True):
                 task._home = self.root
                 processor.mail.append(task)
             helpers = self._recruit_all(len(self.free))
         self._start_all(helpers)
+        return tasks
 
     def close(self, drain: bool) -> None:
         """Refuse tasks from outside and, without `drain`, from inside; end when the last one has ended."""
@@ -668,10 +677,11 @@ def _no_thread(cause: BaseException) -> RuntimeError:
     return error
 
 
-def _is_deep() -> bool:
-    """Is more than two thirds of the recursion limit in use on this thread?"""
+def _is_deep(reserve: int | None = None) -> bool:
+    """Are more than two thirds of the recursion limit, or all frames but `reserve`, in use on this thread?"""
+    limit = sys.getrecursionlimit()
     try:
-        sys._getframe(sys.getrecursionlimit() * 2 // 3)
+        sys._getframe(limit * 2 // 3 if reserve is None else max(limit - reserve, 0))
     except ValueError:
         return False
     return True

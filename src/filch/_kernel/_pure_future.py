@@ -93,23 +93,35 @@ _local = _Local()
 
 
 class Parker:
-    """A thread's place to sleep.  `armed` is written under `_lock`: an armed parker gets one token, never two.
+    """A thread's place to sleep.  All but the sleep is under `_lock`: an armed parker gets one token, never two.
 
     A worker that has given its processor up is next in line for one from the moment it is unparked, not from when it
     gets going: `worker`.
     """
 
-    __slots__ = ("armed", "lock", "worker")
+    __slots__ = ("armed", "given", "lock", "worker")
 
     def __init__(self) -> None:
         self.armed = False
+        self.given = False  # there is a token
         self.worker: Any = None
         self.lock = threading.Lock()
         self.lock.acquire()
 
+    def arm(self) -> None:
+        self.disarm()
+        self.armed = True
+
+    def disarm(self) -> None:
+        self.armed = False
+        if self.given:
+            self.given = False
+            self.lock.acquire()
+
     def unpark(self) -> None:
         if self.armed:
             self.armed = False
+            self.given = True
             worker, self.worker = self.worker, None
             if worker is not None:
                 worker.core.take_back(worker)
@@ -119,12 +131,10 @@ class Parker:
         """Sleep until unparked or until `timeout` seconds are over, with `_lock` let go however deep it is held."""
         with unlocked():
             if self.lock.acquire(True, -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)):
+                self.given = False
                 return
         with _lock:
-            late = not self.armed
-            self.armed = False
-        if late:  # the token came between the timeout and the lock
-            self.lock.acquire()
+            self.disarm()
 
 
 class unlocked:
@@ -360,13 +370,16 @@ class Future(_base.Future):  # type: ignore[type-arg]
         return error
 
     def _wait(self, timeout: float | None) -> None:
-        if self._state not in DONE:
-            with gate, _lock:
-                side = self._aside()
-            if not await_(side, (self,), True, self.done, timeout):
-                raise TimeoutError
-        if self._state != FINISHED:
-            raise _base.CancelledError
+        try:
+            if self._state not in DONE:
+                with gate, _lock:
+                    side = self._aside()
+                if not await_(side, (self,), True, self.done, timeout):
+                    raise TimeoutError
+            if self._state != FINISHED:
+                raise _base.CancelledError
+        finally:
+            del self  # as in result()
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         with gate, _lock:
@@ -389,6 +402,9 @@ class Future(_base.Future):  # type: ignore[type-arg]
         callbacks = self._done_callbacks
         while callbacks:
             self._call_back(callbacks.pop(0))
+
+    def __reduce__(self) -> str:
+        raise TypeError("a future belongs to its process and cannot be pickled or copied; pass its result on")
 
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.wrap_future(self).__await__()
@@ -442,7 +458,8 @@ class Future(_base.Future):  # type: ignore[type-arg]
         worker = self._home
         failure = Failure(error, name_of(self._fn, self._extra))
         ended = self._settle(RUNNING, FINISHED, failure) or self._settle(PENDING, FINISHED, failure)
-        failure.asked = not ended
+        if not ended:
+            failure.asked = True
         with _lock:
             side = self._aside()
             runs = hasattr(worker, "interrupt") and not side.interrupted
@@ -560,14 +577,17 @@ def await_(source: Any, awaited: Iterable[Any], every: bool, done: Callable[[], 
     worker = _local.worker
     deadline = None if timeout is None else monotonic() + timeout
     if worker is not None:
-        return bool(worker.wait(source, awaited, every, done, deadline))
+        try:
+            return bool(worker.wait(source, awaited, every, done, deadline))
+        finally:
+            del source, awaited, done  # the error of a task that ran here leads to this frame: no circle
     parker = Parker()
     try:
         while True:
             with gate, _lock:
                 if parker not in source.sleepers:
                     source.sleepers.append(parker)
-                parker.armed = True
+                parker.arm()
                 if done():
                     return True
             parker.park(None if deadline is None else deadline - monotonic())

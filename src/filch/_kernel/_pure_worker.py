@@ -105,15 +105,24 @@ class Injector:
 
     def push(self, task: Future, priority: int = 0) -> None:
         lane = self.lanes.get(priority)
-        if not lane:
-            insort(self.order, priority)
-            if lane is None:
-                lane = self.lanes.setdefault(priority, Lane())
+        if lane is None:
+            lane = self.lanes.setdefault(priority, Lane())
         if lane is not self.newest:
             self.runs += 1
             lane.marks.append((lane.taken + len(lane), self.runs))
             self.newest = lane
         lane.append(task)
+        order = self.order
+        if not order or order[-1] != priority:
+            self._enter(lane, priority)
+
+    def _enter(self, lane: Lane, priority: int) -> None:
+        """See to it that a lane that is not empty is known; a handler that waited may have had it dropped."""
+        if self.lanes.get(priority) is not lane:
+            while lane:
+                self.push(lane.popleft(), priority)
+        elif priority not in self.order:
+            insort(self.order, priority)
 
     def take(self, oldest: bool = False) -> Future | None:
         """The head of the highest lane, or of the one whose head has waited longest."""
@@ -130,19 +139,22 @@ class Injector:
             if not lane:
                 priority = order[at]
                 del order[at]
-                if priority and lane is not None and lane is not self.newest:
+                if priority and lane is not None:  # priorities may be many, and never come again
                     del self.lanes[priority]
+                    self.newest = None
             if task is not None:
                 return task
         return None
 
     def sweep(self) -> None:
         """Drop what has ended from the heads of the lanes."""
-        for priority in tuple(self.order):
+        for priority in {*self.order, *self.lanes}:
             lane = self.lanes.get(priority)
             while lane and lane[0]._state != PENDING:
                 lane.popleft()
                 lane.taken += 1
+            if lane:
+                self._enter(lane, priority)
             while not lane and priority in self.order:
                 self.order.remove(priority)
 
@@ -352,6 +364,7 @@ class Worker:
                     return done()
             return True
         finally:
+            del source, awaited, done  # the error of a task that ran here leads to this frame: no circle
             self.lower_shield()
 
     def _sleep(
@@ -362,9 +375,8 @@ class Worker:
         try:
             with gate, _lock:
                 source.sleepers.append(self.parker)
-                self.parker.armed = True
+                self.parker.arm()
                 if done():
-                    self.parker.armed = False
                     return True
                 if deadline is None:
                     self.waiting = awaited, every
@@ -378,7 +390,7 @@ class Worker:
         finally:
             with gate, _lock:
                 self.waiting = None
-                self.parker.armed = False
+                self.parker.disarm()
                 source.sleepers[:] = [other for other in source.sleepers if other is not self.parker]
                 if self.parker.worker is not None:
                     self.parker.worker = None

@@ -9,6 +9,7 @@ import enum
 import time
 from collections.abc import Callable
 
+from filch.cli._forked import OneProcess
 from filch.cli._inputs import Input
 from filch.cli._json import NotJSON
 from filch.cli._records import Outcome, error_text, result_text
@@ -61,7 +62,9 @@ class Call:
         while True:
             attempt += 1
             try:
-                return self.outcome(result_text(function(self.given.value)), None, attempt, False)
+                with OneProcess():
+                    result = function(self.given.value)
+                return self.outcome(result_text(result), None, attempt, False)
             except NotJSON as problem:
                 # The function did its work; another call would return the same kind of thing.
                 return self.outcome(error_text(problem.with_traceback(None)), "NotJSON", attempt, False)

@@ -21,6 +21,7 @@ A call that timed out has its record at once, but its thread is busy until it co
 `left`, and the pool has one worker more in its place, so that calls that hang do not bring the run to a halt.
 """
 
+import contextlib
 import contextvars
 import enum
 import signal
@@ -159,7 +160,7 @@ class Run:
             raise error
         if self._exit is not None:
             return self._exit
-        return EXIT_FAILED if self._tally.failed else EXIT_OK
+        return EXIT_FAILED if self._tally.failed or self._tally.unfinished else EXIT_OK
 
     # The reader's side.
 
@@ -307,13 +308,19 @@ class Run:
     # The main thread's side.
 
     def _attend(self) -> None:
-        """Heed messages until every call is settled and has returned, or the wait for that is up."""
+        """Heed messages until every call is settled and has returned, or the wait for that is up.
+
+        Then heed those that came together with the last settlement: they may say that the run was stopped.
+        """
         while not self._over():
             patience = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
             try:
                 self._heed(self._messages.get(timeout=patience))
             except Empty:
                 return
+        with contextlib.suppress(Empty):
+            while True:
+                self._heed(self._messages.get_nowait())
 
     def _over(self) -> bool:
         with self._books:
