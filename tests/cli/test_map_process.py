@@ -16,7 +16,7 @@ from collections import Counter
 import pytest
 
 FUNCTIONS = """\
-import contextlib, fcntl, os
+import contextlib, fcntl, os, sys
 from filch.pool import checkpoint
 
 def log(text):
@@ -47,6 +47,19 @@ def deaf(text):
             with contextlib.suppress(BaseException):
                 checkpoint()
     return text
+
+def fork(text):
+    log(text)
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("child", text)
+    if text == "raise":
+        raise ValueError("in the child")
+    if text == "exit":
+        sys.exit(7)
+    if text == "say":
+        sys.exit("said by the child")
 """
 
 PATIENCE = 40
@@ -232,6 +245,19 @@ def test_kills_at_random(start, folder, order):
     print("calls made again", made - len(inputs))
     at_most = 3 if order == "--unordered" else 256  # the calls that ran, or the window
     assert 0 <= made - len(inputs) <= kills * at_most
+
+
+def test_forked_child_is_no_worker(start, records):
+    """A child process that comes out of the function would write records, try again, or go on with other inputs."""
+    inputs = ["return", "raise", "exit", "say"]
+    process = start("map", "work:fork", *inputs, "--output", "out", "--retries", 2, "--workers", 1)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert [(record["input"], record["result"]) for record in records()] == [*zip(inputs, [0, 1, 7, 1], strict=True)]
+    assert calls() == inputs
+    assert out == "".join(f"child {text}\n" for text in inputs), "what it printed is not lost"
+    assert "ValueError: in the child\n" in err
+    assert "said by the child\n" in err
 
 
 def test_closed_pipe_ends_quietly(start):

@@ -380,6 +380,45 @@ def test_keyboard_interrupt_in_a_call_stops_the_run(sink):
     assert 5 not in sink.inputs
 
 
+def test_keyboard_interrupt_in_the_last_call_stops_the_run():
+    """A run whose last call raised KeyboardInterrupt would end with 0, though that input has no record."""
+
+    def function(value):
+        if value == 4:
+            raise KeyboardInterrupt
+
+    for _ in range(50):  # what matters is who is first: the reader's end, or the last call
+        sink = Sink()
+        code, tally = perform(function, range(5), sink, workers=1)
+        assert code == 130
+        assert tally.unfinished == 1
+        assert sink.inputs == [0, 1, 2, 3]
+
+
+def test_ctrl_c_while_the_last_call_is_settled(sink):
+    """Ctrl-C would be forgotten if the last record is written before it is heeded."""
+
+    def show():
+        if len(sink.records) == 5:  # the main thread is held up until this returns, and then has two messages
+            for thread in threading.enumerate():
+                if thread.name == "filch-map-reader":
+                    thread.join(PATIENCE)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    code = Run(str, as_inputs(range(5)), Policy(workers=1), sink.write, Tally(), show).go()
+    assert code == 130
+    assert len(sink.records) == 5
+
+
+def test_exit_code_0_means_that_every_input_has_a_record(sink, monkeypatch):
+    """A script would take a run for whole in which some call came to no outcome, for whatever reason."""
+    monkeypatch.setattr(_run.Call, "run", lambda *_: _run.NoOutcome.INTERRUPTED)
+    code, tally = perform(str, range(5), sink)
+    assert code == 1
+    assert tally.unfinished == 5
+    assert sink.records == []
+
+
 def test_ignored_signal_stays_ignored(sink):
     """A job that the shell put into the background would die by a Ctrl-C that is meant for another."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
