@@ -429,11 +429,12 @@ def after_fork_in_child() -> None:
     for core in tuple(cores):
         orphans = core.unfinished()
         for worker in core.workers:
-            worker.processor = None
+            worker.processor = worker.parker.worker = None
         core.generation += 1
         core.forget()
         for task in orphans:
             if task._side is not None:
                 task._side.condition = None
+                task._side.sleepers.clear()
             error = ForkedError("the task belongs to the parent process; submit it anew in the child")
             task._close(task._state, FINISHED, Failure(error, asked=True))
