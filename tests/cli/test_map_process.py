@@ -192,7 +192,16 @@ def test_prints_are_seen_while_the_function_runs(start, folder):
 def test_call_that_was_left_behind_cannot_print_among_the_records(start, folder):
     """The last lines of the output would be noise of a call that was given up."""
     (folder / "noise.py").write_text(
-        "import os\ndef f(text):\n    while text == 'loud':\n        os.write(1, b'noise\\n')\n"
+        "import atexit, os, threading\n"
+        "printed = threading.Semaphore(0)\n"
+        "def f(text):\n"
+        "    while text == 'loud':\n"
+        "        os.write(1, b'noise\\n')\n"
+        "        printed.release()\n"
+        "@atexit.register\n"
+        "def stay_until_more_is_printed():\n"
+        "    while printed.acquire(blocking=False): pass\n"
+        "    for _ in range(10): printed.acquire(timeout=20)\n"
     )
     process = start("map", "noise:f", "loud", "quiet", "--timeout", "0.1", stderr=subprocess.DEVNULL)
     out, _ = process.communicate(timeout=PATIENCE)
