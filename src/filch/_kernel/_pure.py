@@ -33,6 +33,7 @@ from filch._kernel._pure_future import (
     report_overdue,
 )
 from filch._kernel._pure_future import unlocked as unlocked
+from filch._kernel._pure_worker import _insistent
 from filch.exceptions import DeadlockError, ForkedError, PoolShutdown
 
 implementation = "pure"
@@ -425,6 +426,7 @@ def after_fork_in_parent() -> None:
 def after_fork_in_child() -> None:
     _lock._at_fork_reinit()  # type: ignore[attr-defined]
     gate.inside = 0
+    _insistent.clear()
     _local.worker = None
     for core in tuple(cores):
         orphans = core.unfinished()

@@ -321,16 +321,17 @@ class Worker:
         """Ask a forced task again and again while it runs: a destructor may swallow what is sent to it."""
         if not self.forced:
             return
+        with _lock:
+            _insistent.append([self, task, side, False])
+            alone = len(_insistent) == 1
+        if alone:
+            try:
+                threading.Thread(target=_insist, name="filch-insist", daemon=True).start()
+            except RuntimeError:  # no thread can be had: it has been asked once, and the next one tries again
+                _insistent.clear()
 
-        def ask() -> None:
-            while True:
-                sleep(AGAIN)
-                with _lock:
-                    if self.task is not task and all(under[0] is not task for under in self.stack):
-                        return
-                    self.interrupt(task, side)
-
-        threading.Thread(target=ask, name="filch-insist", daemon=True).start()
+    def runs(self, task: Future) -> bool:
+        return self.task is task or any(under[0] is task for under in self.stack)
 
     def checkpoint(self) -> None:
         task = self.task
@@ -395,6 +396,21 @@ class Worker:
                 if self.parker.worker is not None:
                     self.parker.worker = None
                     core.take_back(self)
+
+
+_insistent: list[list[Any]] = []  # worker, forced task that was interrupted, its side, and: for a second or more
+
+
+def _insist() -> None:
+    while _insistent:
+        sleep(AGAIN)
+        with _lock:
+            _insistent[:] = [entry for entry in _insistent if entry[0].runs(entry[1])]
+            for entry in _insistent:
+                worker, task, side, long = entry
+                if long:
+                    worker.interrupt(task, side)
+                entry[3] = True
 
 
 def _refuse_circle(worker: Worker) -> None:
