@@ -280,6 +280,24 @@ static void empty(void)
     close_pool();
 }
 
+/* Somebody went to sleep because a thread was on its way, and it does not come. */
+static void a_thread_that_does_not_come(void)
+{
+    struct filch_sleeper *a = &records[0];
+    open_pool(2, 3, PLAIN);
+    filch_idle_arrive(&idle, a, filch_idle_notify(&idle, 1).processor);
+    filch_idle_found(&idle, a, 1);
+    filch_u64_fetch_add_acq_rel(&work, 1);
+    struct filch_call call = filch_idle_notify(&idle, 1);
+    CHECK(call.start && filch_idle_rest(&idle, a) && !filch_idle_park(&idle, a, 0));
+    filch_idle_start_failed(&idle, call.processor);
+    CHECK(filch_idle_park(&idle, a, 0) && take()); /* called in its place */
+    filch_idle_found(&idle, a, 1);
+    CHECK(filch_idle_rest(&idle, a));
+    audit();
+    filch_idle_destroy(&idle);
+}
+
 static void at_most_half_search(void)
 {
     open_pool(4, 8, PLAIN);
@@ -388,6 +406,7 @@ int main(void)
     CASE(hand_off_and_excess);
     CASE(excess_ends_or_blocks_again);
     CASE(empty);
+    CASE(a_thread_that_does_not_come);
     CASE(at_most_half_search);
     CASE(spsc);
     CASE(mpmc);
