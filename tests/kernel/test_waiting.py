@@ -102,6 +102,19 @@ def test_the_awaited_task_runs_here(make_engine: Any) -> None:
     assert engine._counters()["handoffs"] == 0
 
 
+def test_what_its_waiter_has_run_leaves_the_deque(make_engine: Any) -> None:
+    """Tasks that their waiter has run fill up the deque, and push others out of it."""
+    engine = make_engine(1)
+
+    def run() -> dict[str, int]:
+        for _ in range(1000):
+            engine.submit(int).result()
+        return dict(engine._counters())
+
+    counters = engine.submit(run).result(PATIENCE)
+    assert (counters["local"], counters["spilled"], counters["injected"]) == (0, 0, 0)
+
+
 def test_descendants_run_here_newest_first(kernel: ModuleType, make_engine: Any) -> None:
     """A wait does not use the time for its own descendants, or takes an older one first."""
     engine = make_engine(1)
