@@ -337,6 +337,7 @@ class Core:
     def _rest(self, worker: Worker) -> float | None:
         """Announce that a worker sleeps: for how many seconds at most, less than 0 to look again, None to end."""
         self.parks += 1
+        gate.inside = max(gate.inside, 0)  # advice that has drifted is lost here, at the latest
         self._release(worker)
         worker.parker.arm()
         self.sleepers.append(worker)

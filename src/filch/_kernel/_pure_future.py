@@ -296,7 +296,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
     def _condition(self) -> threading.Condition:  # type: ignore[override]
         with gate, _lock:
             side = self._aside()
-            condition, waiters = threading.Condition(), _Waiters(weakref.ref(self))
+            condition, waiters = threading.Condition(_ConditionLock()), _Waiters(weakref.ref(self))  # type: ignore[arg-type]
             if side.condition is None:
                 side.waiters = waiters
                 side.condition = condition
@@ -512,6 +512,40 @@ class Future(_base.Future):  # type: ignore[type-arg]
         self._home = None
         if self._side is not None and self._side.callbacks:
             self._invoke_callbacks()
+
+
+class _ConditionLock:
+    """The lock of a future's condition.  wait() holds many at a time: a forced task must not be torn out of there."""
+
+    __slots__ = ("_acquire_restore", "_is_owned", "_release_save", "lock")
+
+    def __init__(self) -> None:
+        lock: Any = threading.RLock()
+        self.lock = lock
+        self._is_owned = lock._is_owned
+        self._release_save = lock._release_save
+        self._acquire_restore = lock._acquire_restore
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        worker = _local.worker
+        forced = worker is not None and worker.forced
+        if forced:
+            worker.raise_shield()
+        got = bool(self.lock.acquire(blocking, timeout))
+        if forced and not got:
+            worker.lower_shield()
+        return got
+
+    def release(self) -> None:
+        self.lock.release()
+        worker = _local.worker
+        if worker is not None and worker.forced:
+            worker.lower_shield()
+
+    __enter__ = acquire
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
 
 
 class _Waiters(list):  # type: ignore[type-arg]

@@ -290,8 +290,9 @@ class Worker:
             with _lock:
                 self.shielded += 1
                 raised = True
-            self._call_back()
-            self.checkpoint()
+            if self.shielded == 1:
+                self._call_back()
+                self.checkpoint()
         except BaseException:
             self.shielded -= raised
             raise
