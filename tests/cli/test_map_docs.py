@@ -31,7 +31,7 @@ def project(folder):
         (folder / name).write_text(text)
     (folder / "examples").mkdir()
     shutil.copy(ROOT / "examples" / "pyfiles.py", folder / "examples")
-    shutil.copytree(ROOT / "src" / "filch", folder / "src" / "filch", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(filch.__path__[0], folder / "src" / "filch", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests" / "cli", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 

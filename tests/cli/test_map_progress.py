@@ -40,6 +40,12 @@ def on_terminal(monkeypatch):
 
 
 @pytest.fixture
+def rich():
+    """Skip where rich is not installed; it is optional."""
+    return pytest.importorskip("rich")
+
+
+@pytest.fixture
 def without_rich(monkeypatch):
     """Be where rich is not installed."""
     for name in [name for name in sys.modules if name == "rich" or name.startswith("rich.")]:
@@ -58,6 +64,7 @@ def tally(ok=0, failed=0, skipped=0):
     return made
 
 
+@pytest.mark.usefixtures("rich")
 def test_bar_shows_done_failed_rate_and_time_left(on_terminal):
     """The bar would lack what a user looks at it for."""
     terminal = on_terminal()
@@ -73,6 +80,7 @@ def test_bar_shows_done_failed_rate_and_time_left(on_terminal):
     assert "━" in last
 
 
+@pytest.mark.usefixtures("rich")
 def test_bar_goes_away(on_terminal):
     """The bar would stay between the records and the summary, or leave the cursor hidden."""
     terminal = on_terminal()
@@ -83,6 +91,7 @@ def test_bar_goes_away(on_terminal):
     assert terminal.getvalue().endswith("\x1b[2K")
 
 
+@pytest.mark.usefixtures("rich")
 def test_what_functions_print_does_not_break_the_bar(on_terminal):
     """Prints would land in the middle of the bar."""
     terminal = on_terminal()
@@ -157,7 +166,7 @@ def _work(folder):
     )
 
 
-@pytest.mark.usefixtures("_work")
+@pytest.mark.usefixtures("_work", "rich")
 @pytest.mark.slow
 def test_on_a_real_terminal(start, folder):
     """All parts would work, and the whole show no bar, or break the records or the summary."""
