@@ -100,6 +100,16 @@ def test_whoever_comes_while_it_ends(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_a_task_comes_while_it_ends(make_engine: Any, together: Any, many_switches: None, seed: int, way: Any) -> None:
+    """A task that begins to wait at the moment of the end is not woken, or sees no result."""
+    race, others = Race(make_engine(2), ROUNDS, 2, seed), make_engine(2)
+    futures = [others.submit(lambda: [way(future) for _, future in race]) for _ in range(2)]
+    assert results(futures) == [list(range(ROUNDS))] * 2
+    race.check()
+
+
+@pytest.mark.slow
 def test_all_ways_at_once(make_engine: Any, together: Any, many_switches: None, seed: int) -> None:
     """Two ways of waiting for one future keep each other from being woken."""
     race = Race(make_engine(2), ROUNDS, len(WAYS), seed)

@@ -264,6 +264,25 @@ def test_a_submit_calls_one_worker(make_engine: Any, eventually: Any) -> None:
     assert after["threads_started"] == after["threads"] == 4
 
 
+@pytest.mark.skipif(SLOWER > 1, reason="others may come in between on a free-threaded Python")
+def test_nobody_is_called_while_another_is_on_its_way(make_engine: Any, eventually: Any) -> None:
+    """Each of several submits calls a worker, although the first that was called has not even come."""
+    engine = make_engine(4)
+    with held(engine, 4):
+        pass
+    eventually(lambda: is_settled(engine), "the workers go to sleep")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # no other thread runs before this one sleeps
+    try:
+        wakes = engine._counters()["wakes"]
+        futures = [engine.submit(int) for _ in range(10)]
+        assert engine._counters()["wakes"] - wakes == 1
+        assert engine._counters()["searching"] == 1
+    finally:
+        sys.setswitchinterval(before)
+    assert results(futures) == [0] * 10
+
+
 def test_one_task_needs_one_thread(make_engine: Any) -> None:
     """Threads are started for which there is no work."""
     engine = make_engine(32)
