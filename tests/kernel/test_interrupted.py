@@ -129,7 +129,7 @@ def test_a_callback_waits_for_its_own_engine(make_engine: Any) -> None:
 def test_waiting_for_one_call_of_a_map_is_no_circle(make_engine: Any) -> None:
     """A task that waits for one call of a map is taken to wait for whichever call runs last."""
     engine = make_engine(4)
-    first, second, go = threading.Event(), threading.Event(), threading.Event()
+    first, second, known, go = [threading.Event() for _ in range(4)]
     box: list[Any] = []
 
     def call(number: int) -> Any:
@@ -138,8 +138,9 @@ def test_waiting_for_one_call_of_a_map_is_no_circle(make_engine: Any) -> None:
             assert go.wait(PATIENCE)
             return 0
         assert first.wait(PATIENCE)
+        assert known.wait(PATIENCE)
         second.set()
-        return box[0].result(PATIENCE)
+        return box[0].result()
 
     def waits() -> Any:
         assert second.wait(PATIENCE)
@@ -147,6 +148,7 @@ def test_waiting_for_one_call_of_a_map_is_no_circle(make_engine: Any) -> None:
 
     bulk = engine._submit_bulk(call, [(0,), (1,)])
     box.append(engine.submit(waits))
+    known.set()
     assert second.wait(PATIENCE)
     go.set()
     assert box[0].result(PATIENCE) == 0
