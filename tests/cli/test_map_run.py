@@ -272,6 +272,32 @@ def test_timeout_is_an_error_of_its_input(sink):
     assert tally.left_running == 0, "it came to a checkpoint"
 
 
+def test_call_that_heeds_its_timeout_at_once_has_timed_out(sink, monkeypatch):
+    """A call that comes to its checkpoint before the clock has settled it would be "Cancelled", and not be retried."""
+    returned = threading.Event()
+    work, timed_out = Run._work, Run._timed_out
+
+    def early_work(self, call):
+        work(self, call)
+        returned.set()
+
+    def late_clock(self, call, future):
+        assert returned.wait(PATIENCE)
+        timed_out(self, call, future)
+
+    def function(value):
+        while True:
+            checkpoint()
+
+    monkeypatch.setattr(Run, "_work", early_work)
+    monkeypatch.setattr(Run, "_timed_out", late_clock)
+    code, tally = perform(function, ["a"], sink, workers=1, timeout=0.01, attempts=2)
+    assert code == 1
+    assert [record["error"]["type"] for record in sink.records] == ["TaskTimeout"]
+    assert sink.records[0]["attempts"] == 2
+    assert tally.left_running == 0
+
+
 @pytest.mark.slow
 def test_calls_that_hang_do_not_halt_the_run(sink, monkeypatch):
     """As many hanging calls as workers would stop the whole run, though each has its time limit."""

@@ -33,13 +33,14 @@ class Call:
     Where each attempt has a time limit, each is a task of its own, and `before` is the outcome of those before it.
     """
 
-    __slots__ = ("_began", "_limit", "before", "future", "given", "number")
+    __slots__ = ("_began", "_limit", "before", "future", "given", "number", "returned")
 
     def __init__(self, number: int, given: Input, limit: int, before: Outcome | None = None) -> None:
         self.number = number
         self.given = given
         self.before = before
         self.future: Future[None] | None = None
+        self.returned = False
         self._limit = limit
         self._began = time.perf_counter()
 

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from filch._kernel import current_future
 from filch.cli._call import Call, Function, NoOutcome
 from filch.cli._inputs import Input
 from filch.cli._output import OutputClosed
@@ -207,10 +208,14 @@ class Run:
 
     def _work(self, call: Call) -> None:
         try:
-            if self._closed:
-                self._settle(call, NoOutcome.NOT_BEGUN)
+            outcome: Outcome | NoOutcome = NoOutcome.NOT_BEGUN
+            if not self._closed:
+                outcome = call.run(self._function, self._is_closed, self._is_leaving)
+            task = current_future()
+            if self._policy.timeout is not None and task is not None and task.done():
+                self._return_late(call)  # its time was up: `_timed_out` settles it, or has done so
             else:
-                self._settle(call, call.run(self._function, self._is_closed, self._is_leaving))
+                self._settle(call, outcome)
         except BaseException as fault:  # of ours; main must not wait for this call
             self._messages.put(_Ended(fault))
 
@@ -226,13 +231,13 @@ class Run:
         return self._leaving
 
     def _settle(self, call: Call, outcome: Outcome | NoOutcome, *, left: bool = False) -> None:
-        """Settle `call`, unless it was settled when it timed out; `left` if it is still running."""
+        """Settle `call`, unless it was settled when it timed out; `left` if it may be running still."""
         with self._books:
             if call not in self._open:
                 self._set_left(call, False)
                 return
             self._open.remove(call)
-            if left:
+            if left and not call.returned:
                 self._set_left(call, True)
             retry = isinstance(outcome, Outcome) and outcome.retry and outcome.attempts < self._policy.attempts
             if not retry:
@@ -240,6 +245,11 @@ class Run:
         if isinstance(outcome, Outcome) and retry and not self._submit(call.again(outcome)):
             with self._books:
                 self._enter(call, outcome)
+
+    def _return_late(self, call: Call) -> None:
+        with self._books:
+            call.returned = True
+            self._set_left(call, False)
 
     def _set_left(self, call: Call, left: bool) -> None:
         """Enter or strike `call` among those that timed out and still run.  Under the books."""
