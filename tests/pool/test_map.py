@@ -127,6 +127,31 @@ def test_an_error_cancels_what_has_not_started(
     assert set(seen) <= {0, 1, 2} | running
 
 
+@pytest.mark.parametrize("name", ["plain", "named view", "buffer"])
+def test_the_other_errors_of_a_map_that_failed_are_not_logged(
+    make_pool: Make, gate: threading.Event, name: str
+) -> None:
+    """Whoever has heard of the first error would be told of each of the others as of something lost."""
+    pool = make_pool(2)
+    mapped = SHAPES[name](pool)
+    late = threading.Event()
+
+    def fail(number: int) -> None:
+        if number == 1:
+            late.set()
+            gate.wait(20)
+        if number == 0:
+            late.wait(20)
+        raise LookupError(number)
+
+    results = mapped(fail, range(3))
+    with pytest.raises(LookupError, match="0"):
+        next(results)
+    del results
+    gate.set()
+    assert pool.wait_idle(20)
+
+
 def test_every_error_has_its_own_kind(make_pool: Make, shape: Callable[[filch.Pool], Map]) -> None:
     """Errors that are no Exception would be turned into something else, or end the worker."""
     pool = make_pool(1)

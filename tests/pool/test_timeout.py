@@ -2,6 +2,7 @@
 
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import as_completed, wait
 from typing import Any
@@ -207,3 +208,24 @@ def test_the_message_names_the_task(make_pool: Make) -> None:
     future = make_pool(1).options(timeout=SHORT, name="load").submit(polite, ended)
     assert "load" in str(future.exception(20))
     assert ended.wait(20)
+
+
+def test_tasks_with_a_timeout_leave_nothing_behind(make_pool: Make) -> None:
+    """Every task with a timeout of an hour would cost memory for an hour, though it ended at once."""
+    view = make_pool(1).options(timeout=3600)
+
+    def many() -> None:
+        for future in [view.submit(int) for _ in range(500)]:
+            future.result(20)
+
+    many()
+    tracemalloc.start()
+    try:
+        many()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(10):
+            many()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 5000 * 20
