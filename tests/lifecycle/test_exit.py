@@ -175,3 +175,21 @@ def test_a_fork(run_script: Any) -> None:
 def test_submitting_from_destructors(run_script: Any) -> None:
     """A destructor that submits, run in the middle of submit(), locks up or loses a task (python/cpython#76757)."""
     assert run_script(A_DESTRUCTOR) == "fine\n"
+
+
+A_REFUSED_POOL = """
+import filch, os
+for wrong in ({"max_workers": 0}, {"order": "any"}, {"seed": "x"}):
+    try:
+        filch.Pool(**wrong)
+    except (TypeError, ValueError):
+        pass
+pool = filch.Pool(1)
+for number in range(3):
+    pool.submit(os.write, 1, b"ran\\\\n")
+"""
+
+
+def test_a_refused_pool_does_not_disturb_the_exit(run_script: Any) -> None:
+    """A pool whose arguments were refused is asked for at the exit, and the others' tasks are lost."""
+    assert run_script(A_REFUSED_POOL, quiet=True) == "ran\n" * 3

@@ -244,15 +244,23 @@ class Worker:
             self.frame.done = True
             self.frame.above = self.frame.above and self.frame.above.living()
             self.frame = None
-        self.task = None
-        self.isolated = self.shielded = 0
-        if self.stack:
-            self.task, self.home, self.frame, self.isolated, self.shielded, self.forced = self.stack.pop()
+        if self.forced:  # whoever interrupts looks at the task and at the shield, under the lock
+            with _lock:
+                self._leave()
+        else:
+            self._leave()
         if not settled:
             task._tell()
         if overdue:
             report_overdue()
         del task  # an error's traceback leads to this frame: no circle
+
+    def _leave(self) -> None:
+        """Take the running task off the stack."""
+        self.task = None
+        self.isolated = self.shielded = 0
+        if self.stack:
+            self.task, self.home, self.frame, self.isolated, self.shielded, self.forced = self.stack.pop()
 
     def _settle(self, task: Future, value: Any) -> None:
         failed = isinstance(value, Failure)

@@ -34,6 +34,9 @@ class Crew:
         self.daemon = daemon
         self.exit_timeout = exit_timeout
         self.threads: tuple[threading.Thread, ...] = ()  # started or about to be; replaced under `_lock`
+
+    def enlist(self) -> None:
+        """From now on the interpreter's exit asks for it; its pool is complete."""
         with _lock:
             _crews.add(self)
 
@@ -111,7 +114,15 @@ try:
 except RuntimeError:  # imported when the interpreter is already ending
     main_ended()
 
+
+def _forget_the_parent() -> None:
+    _lock._at_fork_reinit()  # type: ignore[attr-defined]
+    for crew in tuple(_crews):
+        crew.threads = ()
+
+
 if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_the_parent)
     os.register_at_fork(
         before=before_fork,
         after_in_parent=after_fork_in_parent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
@@ -13,6 +14,8 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 _default: Pool | None = None
 
 

@@ -92,6 +92,7 @@ class Pool(Engine, ThreadPoolExecutor):
             prologue=None if initializer is None else partial(initializer, *initargs),
             restart=checks.one_of("on_broken", on_broken, "raise", "restart") == "restart",
         )
+        self._crew.enlist()
 
     # What others read of a ThreadPoolExecutor.
 
