@@ -186,7 +186,7 @@ for wrong in ({"max_workers": 0}, {"order": "any"}, {"seed": "x"}):
         pass
 pool = filch.Pool(1)
 for number in range(3):
-    pool.submit(os.write, 1, b"ran\\\\n")
+    pool.submit(os.write, 1, b"ran\\n")
 """
 
 
