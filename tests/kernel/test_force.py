@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from filch.exceptions import Cancelled
-from kernel.engines import PATIENCE, results, spin_until
+from kernel.engines import MAY_SWALLOW, PATIENCE, results, spin_until
 
-# A destructor or a callback of the collector (hypothesis has one) may swallow the exception on its way to the task, and
-# says so; the task is asked again.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = MAY_SWALLOW
 
 
 def spin_for_ever(started: threading.Event, ended: list[str]) -> None:
