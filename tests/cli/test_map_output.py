@@ -109,6 +109,23 @@ def test_overwrite_replaces(run, folder, records):
     assert [record["input"] for record in records()] == ["a"]
 
 
+@pytest.mark.parametrize("option", ["--lines", "--jsonl"])
+@pytest.mark.parametrize("how", ["--overwrite", "--resume"])
+@pytest.mark.parametrize("output", ["in", "./in", "link", "hard"])
+def test_the_input_is_no_output(run, folder, option, how, output):
+    """--overwrite would empty the inputs before they are read; --resume would add to them for ever."""
+    (folder / "in").write_text('"a"\n"b"\n')
+    (folder / "link").symlink_to("in")
+    (folder / "hard").hardlink_to(folder / "in")
+    ran = run("map", "work:log", option, "in", "--output", output, how)
+    assert ran.code == 2
+    assert ran.err == (
+        "filch map: error: output would go to file 'in', which the inputs are read from; give another --output\n"
+    )
+    assert (folder / "in").read_text() == '"a"\n"b"\n'
+    assert calls(folder) == []
+
+
 @pytest.mark.parametrize("target", ["work:nothing", "nowhere:log", "os:sep"])
 def test_overwrite_keeps_the_old_file_until_there_is_something_to_write(run, folder, target):
     """A slip in the function's name would empty the output file."""

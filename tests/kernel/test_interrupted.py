@@ -68,6 +68,35 @@ for round in range(40):
 print("fine")
 """
 
+HANDLER_IN_THE_START_OF_A_THREAD = """
+import random, signal, sys, filch
+random.seed(int(sys.argv[1]))
+def handler(*_):
+    if sys.argv[2] == "shutdown":
+        pool.shutdown()
+    else:
+        assert pool.submit(int, 7).result(20) == 7
+signal.signal(signal.SIGALRM, handler)
+for _ in range(40):
+    pool = filch.Pool(1)  # its first submit starts the thread
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(2e-5, 3e-4))
+    try:
+        assert pool.submit(int).result(20) == 0
+    except filch.PoolShutdown:
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    pool.shutdown()
+print("fine")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["shutdown", "submit"])
+def test_a_handler_in_the_start_of_a_thread(run_script: Any, seed: int, how: str) -> None:
+    """A handler waits for the very worker that its thread is about to start, for ever."""
+    for number in range(3):
+        assert "fine" in run_script(HANDLER_IN_THE_START_OF_A_THREAD, str(seed + number), how)
+
 
 @pytest.mark.slow
 def test_a_handler_that_raises_in_submit(run_script: Any) -> None:

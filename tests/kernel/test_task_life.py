@@ -152,7 +152,7 @@ def test_after_it_has_ended(make_engine: Any, life: Life, how: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
-def test_nobody_keeps_the_future(make_engine: Any, log: Any, life: Life, when: str) -> None:
+def test_nobody_keeps_the_future(make_engine: Any, log: Any, eventually: Any, life: Life, when: str) -> None:
     """A task whose future was dropped does not run, or its error is not logged exactly once."""
     engine = make_engine()
     if when == "before":
@@ -173,6 +173,8 @@ def test_nobody_keeps_the_future(make_engine: Any, log: Any, life: Life, when: s
     assert engine.submit(int).result(PATIENCE) == 0
     gc.collect()
     assert life.runs == 1
+    # Without the GIL, the worker that made the error is the one that lets it go.
+    eventually(lambda: len(log.records) >= (life.error is not None), "it is logged")
     assert len(log.take("filch")) == (life.error is not None)
 
 
@@ -187,7 +189,7 @@ def test_an_error_that_was_asked_for_is_not_logged(make_engine: Any, ask: str) -
     gc.collect()
 
 
-def test_the_logged_error_names_the_task(make_engine: Any, log: Any) -> None:
+def test_the_logged_error_names_the_task(make_engine: Any, log: Any, eventually: Any) -> None:
     """The log of a lost error does not say which task it came from, or lacks the traceback."""
 
     def lose_it() -> None:
@@ -199,6 +201,7 @@ def test_the_logged_error_names_the_task(make_engine: Any, log: Any) -> None:
     assert engine.wait_idle(PATIENCE)
     engine.submit(int).result(PATIENCE)
     gc.collect()
+    eventually(lambda: len(log.records) >= 2, "both are logged")
     infos = [record.exc_info for record in log.records]
     first, second = log.take("filch")
     assert "lose_it" in first

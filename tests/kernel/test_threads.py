@@ -33,6 +33,59 @@ class Factory:
         return start_thread(run, number)
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("how", ["the same engine", "what is waited for", "idleness"])
+def test_a_wait_in_the_middle_of_starting_a_thread(make_engine: Any, moment: str, how: str) -> None:
+    """A signal handler that comes while its thread starts a worker, and waits for that worker, waits for ever."""
+    waits: list[Any] = []
+
+    def wait() -> None:
+        if how == "the same engine":
+            waits.append(engine.submit(abs, -3).result(PATIENCE))
+        elif how == "what is waited for":
+            waits.append(max((future.result(PATIENCE) for future in engine._unfinished()), default=3))
+        else:
+            waits.append(engine.wait_idle(PATIENCE))
+
+    def start(run: Callable[[], None], number: int) -> threading.Thread:
+        first = not calls
+        calls.append(number)
+        if first and moment == "before":
+            wait()
+        thread = start_thread(run, number)
+        if first and moment == "after":
+            wait()
+        return thread
+
+    calls: list[int] = []
+    engine = make_engine(start_thread=start)
+    assert engine.submit(abs, -3).result(PATIENCE) == 3
+    assert waits == [True if how == "idleness" else 3]
+    assert engine.submit(abs, -4).result(PATIENCE) == 4
+    assert engine.wait_idle(PATIENCE)
+    assert engine._counters()["threads"] == engine._counters()["threads_started"] == 1
+
+
+def test_an_error_after_a_wait_in_the_middle_of_starting_a_thread(make_engine: Any) -> None:
+    """The worker that another has replaced is counted off twice when its start fails."""
+
+    def start(run: Callable[[], None], number: int) -> threading.Thread:
+        calls.append(number)
+        if len(calls) == 1:
+            assert engine.submit(abs, -3).result(PATIENCE) == 3
+            raise Odd
+        return start_thread(run, number)
+
+    calls: list[int] = []
+    engine = make_engine(start_thread=start)
+    with pytest.raises(Odd):
+        engine.submit(abs, -5)
+    assert engine.submit(abs, -4).result(PATIENCE) == 4
+    assert engine.wait_idle(PATIENCE)
+    assert is_settled(engine)
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize("error", [RuntimeError, OSError, MemoryError, Odd])
 def test_the_first_thread_cannot_be_started(make_engine: Any, error: type[BaseException]) -> None:
     """A task is taken that nobody will run, or the engine is unusable from then on."""

@@ -14,11 +14,22 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import _base
 from concurrent.futures.thread import BrokenThreadPool
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from filch._kernel._pure_future import PENDING, Failure, Future, Parker, _local, _lock, gate
+from filch._kernel._pure_future import (
+    PENDING,
+    Failure,
+    Future,
+    Parker,
+    _local,
+    _lock,
+    gate,
+    overdue,
+    report_overdue,
+)
 from filch._kernel._pure_worker import Frame, Injector, Processor, Worker
 from filch.exceptions import PoolShutdown
 
@@ -198,6 +209,7 @@ class Core:
             return None
         taken = {worker.number for worker in self.workers}
         worker = Worker(self, next(number for number in range(len(taken) + 1) if number not in taken))
+        _local.starting.append(worker)
         self.threads_started += 1
         self.searching += 1
         self.coming.append(worker)  # `start` looks whether the next step has been taken
@@ -242,8 +254,8 @@ class Core:
             return True
         except BaseException as error:
             with _lock:
-                if worker.ident is not None or not mine:  # it did start, or another thread is at it
-                    raise
+                if worker.ident is not None or not mine or worker not in self.workers:
+                    raise  # it did start, or another thread is at it, or it has been replaced
                 self._forsake(worker)
                 alone, warned, self.warned, self.barren = not self.workers, self.warned, True, True
             if alone or not isinstance(error, RuntimeError | OSError | MemoryError):
@@ -255,6 +267,23 @@ class Core:
                     "no thread could be started (%s); the pool goes on with the %d it has", error, len(self.workers)
                 )
             return False
+        finally:
+            if worker in _local.starting:
+                _local.starting.remove(worker)
+
+    def replace(self, worker: Worker) -> None:
+        """The thread that is to start a worker, or is in the middle of it, is about to wait, maybe for that worker."""
+        with _lock:
+            halfway = worker not in self.coming
+            if worker.ident is not None or (halfway and worker not in self.workers):
+                return
+            if halfway:
+                self._forsake(worker)  # its thread, if it still comes, ends at once
+        with suppress(Exception):  # if there is no thread to be had, what is queued has ended with the error
+            if halfway:
+                self.go_on()
+            else:
+                self.start(worker)
 
     def _forsake(self, worker: Worker) -> None:
         """A recruit that could not be started does not come.  Under the lock."""
@@ -330,6 +359,8 @@ class Core:
             if patience is None:
                 return False
             if patience >= 0:
+                if overdue:
+                    report_overdue()
                 worker.parker.park(None if patience == inf else patience)
                 if patience < inf and self._retires(worker):
                     return False
@@ -638,15 +669,31 @@ class Core:
                 _lock.release()
 
     def cancel_pending(self) -> int:
-        """Tasks are cancelled where they lie, so that none is lost if a signal handler raises on the way."""
+        """All are cancelled before the first callback runs, which might let a worker on to the next of them.
+
+        They are cancelled where they lie, so that none is lost if a signal handler raises on the way.
+        """
         self.close(drain=False)
         with _lock:
             queued = self.queued()
-        cancelled = sum(task.cancel() for task in queued)
-        with _lock:
-            self._sweep()
-            self._ends(None)
-        return cancelled
+        cancelled: list[Future] = []
+        try:
+            for task in queued:
+                if task._drop():
+                    cancelled.append(task)
+        finally:
+            errors: list[BaseException] = []
+            for task in cancelled:
+                try:
+                    task._tell()
+                except BaseException as error:  # a callback's
+                    errors.append(error)
+            with _lock:
+                self._sweep()
+                self._ends(None)
+            if errors:
+                raise errors[0]
+        return len(cancelled)
 
     def _sweep(self) -> None:
         """Drop what has ended from the heads of the queues, so that what is visible is work."""

@@ -88,6 +88,9 @@ class Sleeper(Protocol):
 class _Local(threading.local):
     worker: Any = None  # the _Worker of this thread
 
+    def __init__(self) -> None:
+        self.starting: list[Any] = []  # workers that this thread is to start, or is in the middle of starting
+
 
 _local = _Local()
 
@@ -138,12 +141,23 @@ class Parker:
 
 
 class unlocked:
-    """See the contract: a signal handler or a destructor may have come in while this thread held the lock."""
+    """See the contract: a signal handler or a destructor may have come in while this thread held the lock.
+
+    It may also have come in while this thread was starting a worker that now must not be waited for.
+    """
 
     __slots__ = ("_held",)
 
     def __enter__(self) -> None:
         self._held = _lock._release_save() if _lock._is_owned() else None  # type: ignore[attr-defined]
+        if _local.starting:
+            try:
+                starting, _local.starting = _local.starting, []
+                for worker in starting:
+                    worker.core.replace(worker)
+            except BaseException:
+                self.__exit__()
+                raise
 
     def __exit__(self, *error: object) -> None:
         if self._held is not None:
@@ -412,9 +426,13 @@ class Future(_base.Future):  # type: ignore[type-arg]
     # The ends of a future.  Exactly one caller of `_settle` wins.
 
     def cancel(self) -> bool:
-        if self._settle(PENDING, NOTIFIED if self._home is not None else CANCELLED, None):
+        if self._drop():
             self._tell()
         return self.cancelled()
+
+    def _drop(self) -> bool:
+        """Cancel, but leave it to the caller to `_tell`."""
+        return self._settle(PENDING, NOTIFIED if self._home is not None else CANCELLED, None)
 
     def set_running_or_notify_cancel(self) -> bool:
         if self._settle(CANCELLED, NOTIFIED, None):

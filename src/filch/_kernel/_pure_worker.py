@@ -191,8 +191,11 @@ class Worker:
     def main(self) -> None:
         """The life of the thread."""
         core = self.core
-        self.ident = threading.get_ident()
         self.thread = threading.current_thread()
+        with _lock:
+            if self not in core.workers:
+                return  # it was replaced, or a forked child has forgotten it
+            self.ident = threading.get_ident()
         if core.begin_thread(self):
             _local.worker = self
             while core.next(self):

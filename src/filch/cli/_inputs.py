@@ -56,6 +56,19 @@ class Inputs:
         patterns = [f"pattern {pattern!r}" for pattern in self._globs]
         return ", ".join(patterns + [file.name for file in self._lines + self._jsonl])
 
+    def refuse_as_output(self, output: str | int) -> None:
+        """Refuse an output, a path or a descriptor, that the inputs are read from: it would lose them, or never end."""
+        try:
+            there = os.stat(output)
+        except OSError:
+            return
+        files = self._lines + self._jsonl
+        for file in files:
+            if stat.S_ISREG(there.st_mode) and os.path.samestat(there, file.stat):
+                for opened in files:
+                    opened.close()
+                raise Refusal(f"output would go to {file.name}, which the inputs are read from; give another --output")
+
     def count(self) -> int | None:
         """Return how many inputs there will be, or None if only reading them tells.  Reads what can be read twice."""
         files = self._lines + self._jsonl
@@ -94,10 +107,13 @@ class _File:
         self.name = "standard input" if path == "-" else f"file {path!r}"
         try:
             self._stream = _standard_input() if path == "-" else open(path, "rb")  # noqa: SIM115
-            mode = os.fstat(self._stream.fileno()).st_mode
+            self.stat = os.fstat(self._stream.fileno())
         except OSError as error:
             raise Refusal(f"cannot read {self.name}: {reason_of(error)}; check the path") from None
-        self.again = path != "-" and stat.S_ISREG(mode)
+        self.again = path != "-" and stat.S_ISREG(self.stat.st_mode)
+
+    def close(self) -> None:
+        self._stream.close()
 
     def read(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and content of each line that is not empty, without its end."""

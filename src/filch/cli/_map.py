@@ -54,6 +54,7 @@ def main(arguments: list[str]) -> int:
         fail_fast=options.fail_fast,
     )
     inputs = Inputs(options.inputs, options.glob, options.lines, options.jsonl)
+    inputs.refuse_as_output(1 if output is None else output)
     if output is not None:
         function = load(options.function)
         waiting = _first(inputs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -25,6 +26,10 @@ _lock = threading.RLock()
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()  # its members are kept by their threads
 
 
+class _Thread(threading.Thread):
+    starter: int  # the thread that starts it
+
+
 class Crew:
     """The threads of one pool.  They keep it alive, also when the pool itself is gone and its queue is not empty."""
 
@@ -33,7 +38,7 @@ class Crew:
         self.prefix = prefix
         self.daemon = daemon
         self.exit_timeout = exit_timeout
-        self.threads: tuple[threading.Thread, ...] = ()  # started or about to be; replaced under `_lock`
+        self.threads: tuple[_Thread, ...] = ()  # started or about to be; replaced under `_lock`
 
     def enlist(self) -> None:
         """From now on the interpreter's exit asks for it; its pool is complete."""
@@ -41,24 +46,32 @@ class Crew:
             _crews.add(self)
 
     def start_thread(self, run: Callable[[], None], number: int) -> threading.Thread:
-        thread = threading.Thread(target=run, name=f"{self.prefix}_{number}", daemon=True)
-        with _lock:
-            self.threads = (*self._living(), thread)
+        thread = _Thread(target=run, name=f"{self.prefix}_{number}", daemon=True)
+        thread.starter = threading.get_ident()
+        handled = sys.exception()
         try:
+            with _lock:
+                self.threads = (*self._living(), thread)
             thread.start()
+        except RuntimeError as error:
+            # What a signal handler raises inside of Thread.start may come out as a complaint of the lock in there.
+            if error.__context__ is not None and error.__context__ is not handled:
+                raise error.__context__ from None
+            raise
         finally:
             if thread.ident is None:
                 with _lock:
                     self.threads = tuple(other for other in self.threads if other is not thread)
         return thread
 
-    def _living(self) -> list[threading.Thread]:
+    def _living(self) -> list[_Thread]:
         return [thread for thread in self.threads if thread.is_alive() or thread.ident is None]
 
     def join(self, timeout: float | None) -> None:
         """Wait until the threads have ended, new ones too, or `timeout` seconds are over."""
         deadline = None if timeout is None else monotonic() + timeout
-        while living := self._living():
+        here = threading.get_ident()  # a handler may have come in while this very thread is starting one
+        while living := [thread for thread in self._living() if thread.ident is not None or thread.starter != here]:
             patience = None if deadline is None else max(deadline - monotonic(), 0)
             if patience == 0:
                 return
