@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-# A destructor or a callback of the collector (hypothesis has one) may swallow the exception on its way to a forced task,
-# and says so; the task is asked again.
+# A destructor or a callback of the collector (hypothesis has one) may swallow the exception on its way to a forced
+# task, and says so; the task is asked again.
 MAY_SWALLOW = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 # Seconds until a test gives up on something that must come.  Not how long it takes: a loaded machine is slow.
 PATIENCE = float(os.environ.get("FILCH_TEST_PATIENCE", "20"))

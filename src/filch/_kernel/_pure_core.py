@@ -358,12 +358,15 @@ class Core:
                 return True
             if patience is None:
                 return False
-            if patience >= 0:
-                if overdue:
-                    report_overdue()
-                worker.parker.park(None if patience == inf else patience)
-                if patience < inf and self._retires(worker):
-                    return False
+            if patience >= 0 and not self._doze(worker, patience):
+                return False
+
+    def _doze(self, worker: Worker, patience: float) -> bool:
+        """Sleep until called.  False: its patience is over, and its thread is to end."""
+        if overdue:
+            report_overdue()
+        worker.parker.park(None if patience == inf else patience)
+        return patience == inf or not self._retires(worker)
 
     def _rest(self, worker: Worker) -> float | None:
         """Announce that a worker sleeps: for how many seconds at most, less than 0 to look again, None to end."""
@@ -678,9 +681,7 @@ class Core:
             queued = self.queued()
         cancelled: list[Future] = []
         try:
-            for task in queued:
-                if task._drop():
-                    cancelled.append(task)
+            cancelled.extend(task for task in queued if task._drop())
         finally:
             errors: list[BaseException] = []
             for task in cancelled:
