@@ -83,6 +83,8 @@ class Core:
         self.injector = Injector()
         self.processors = [Processor() for _ in range(self.max_workers)]
         self.free = list(self.processors[::-1])  # processors that no worker holds
+        self.laden: list[Processor] = []  # may have something in queue or inbox; nobody else has
+        self.posted = False  # one of them may have mail
         self.surplus = 0  # processors to take away
         self.workers: list[Worker] = []
         self.sleepers: list[Worker] = []  # without work; the last has slept shortest
@@ -152,6 +154,14 @@ class Core:
                 self.injector.push(queue.popleft())
             self.spilled += RING // 2
         queue.append(task)
+        if not processor.laden:
+            self._load(processor)
+
+    def _load(self, processor: Processor) -> None:
+        """After something was put into its queue or inbox, so that a search walks no processor in vain."""
+        if not processor.laden:
+            processor.laden = True
+            self.laden.append(processor)
 
     def _refuse(self, worker: Worker | None) -> None:
         if self.broken is not None:
@@ -183,13 +193,24 @@ class Core:
         """Is there work that any worker with a processor may take?"""
         if self.injector.order:
             return True
-        for processor in self.processors:  # loops, because this is asked at every sleep
+        return self._is_laden() or (self.posted and self._has_post())
+
+    def _is_laden(self) -> bool:
+        laden = self.laden
+        while laden:
+            processor = laden[-1]
             if processor.queue or processor.inbox:
                 return True
-        for processor in self.free:  # noqa: SIM110
-            if processor.mail:
-                return True
+            processor.laden = False  # first: a handler that comes before the next step enters it anew
+            laden.pop()
         return False
+
+    def _has_post(self) -> bool:
+        """Is there mail for a processor that nobody holds?"""
+        self.posted = False  # first: a handler may come with mail
+        if any(processor.mail for processor in self.processors):
+            self.posted = True
+        return self.posted and any(processor.mail for processor in self.free)
 
     def recruit(self, every: bool = False) -> Worker | None:
         """Call one worker for work that became visible; if a new thread is to come, it is returned for `start`.
@@ -204,7 +225,7 @@ class Core:
             if every or not self.searching:
                 self._wake()
             return None
-        queued = len(self.injector) + any(p.queue or p.inbox or p.mail for p in self.processors)
+        queued = len(self.injector) + (self._is_laden() or (self.posted and any(p.mail for p in self.processors)))
         if (self.searching and self.searching >= queued and not every) or len(self.workers) >= self.max_threads:
             return None
         taken = {worker.number for worker in self.workers}
@@ -448,7 +469,7 @@ class Core:
                 self.excess.remove(worker)
             if not self.free:
                 return None
-            with_mail = [at for at, processor in enumerate(self.free) if processor.mail]
+            with_mail = [at for at, other in enumerate(self.free) if other.mail] if self.posted else ()
             worker.processor = self.free.pop(with_mail[-1] if with_mail else -1)
         processor = worker.processor
         if self.excess:  # one task too many is running: its worker gets this processor
@@ -494,20 +515,22 @@ class Core:
                 if lane and injector.order[-1] == 0:
                     share = min(share, len(lane))
                     inbox.extend(task for _ in range(share) if (task := injector.take()) is not None)
+                    self._load(processor)
             if found:
                 return True
         return False
 
     def _steal(self, worker: Worker, processor: Processor) -> bool:
         """Take the oldest half of what a victim has, and run the newest of it."""
-        start = self.random.randrange(len(self.processors)) if len(self.processors) > 1 else 0
-        for victim in self.processors[start:] + self.processors[:start]:
+        start = self.random.randrange(len(self.laden) or 1)
+        for victim in self.laden[start:] + self.laden[:start]:
             for queue, mine in ((victim.queue, processor.queue), (victim.inbox, processor.inbox)):
                 while queue and victim is not processor:
                     loot = [queue.popleft() for _ in range(min(STEAL, (len(queue) + 1) // 2))]
                     self.steals += 1
                     self.stolen += len(loot)
                     mine.extend(loot)
+                    self._load(processor)
                     while mine:
                         task = mine.pop() if mine is processor.queue and self.lifo else mine.popleft()
                         if worker.begin(task):
@@ -516,7 +539,7 @@ class Core:
 
     def _find_posted(self, worker: Worker) -> bool:
         """Nothing is left but mail for a processor that nobody holds and nobody is on the way to: change over to it."""
-        if not self.searching and any(other.mail for other in self.free):
+        if self.posted and not self.searching and self._has_post():
             self._release(worker)
             return self.find(worker)
         return False
@@ -553,7 +576,7 @@ class Core:
 
     def _find_descendant(self, worker: Worker) -> bool:
         own = [] if worker.processor is None else [worker.processor]
-        queues = [queue for processor in own + self.processors for queue in (processor.queue, processor.inbox)]
+        queues = [queue for processor in own + self.laden for queue in (processor.queue, processor.inbox)]
         if not self._has_relief():
             queues += self.injector.lanes.values()  # it may be long, and is searched only when nobody can take over
         for queue in queues:
@@ -584,6 +607,7 @@ class Core:
             return True, None
         mail = worker.processor.mail
         mail.extend(future for future in awaited if self._is_waiting_here(future) and future not in mail)
+        self.posted = self.posted or bool(mail)
         self._release(worker)
         self.handoffs += 1
         return True, self.recruit() if self.visible() else None
@@ -646,6 +670,7 @@ class Core:
             for task, processor in zip(tasks, self.processors, strict=True):
                 task._home = self.root
                 processor.mail.append(task)
+                self.posted = True
             helpers = self._recruit_all(len(self.free))
         self._start_all(helpers)
         return tasks

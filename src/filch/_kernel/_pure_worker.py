@@ -60,12 +60,13 @@ class Frame:
 class Processor:
     """The right to run one task at a time, with a deque: its owner's end is the right one, the thieves' the left."""
 
-    __slots__ = ("inbox", "mail", "queue", "tick")
+    __slots__ = ("inbox", "laden", "mail", "queue", "tick")
 
     def __init__(self) -> None:
         self.queue: deque[Future] = deque()
         self.inbox: deque[Future] = deque()  # a batch from the injector, run in order after the deque
         self.mail: deque[Future] = deque()  # broadcast tasks, for this processor alone
+        self.laden = False  # it is in the engine's list of those that may have something in queue or inbox
         self.tick = 0
 
 
