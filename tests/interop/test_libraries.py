@@ -174,6 +174,7 @@ def test_a_cancelled_await_takes_its_call_out_of_the_queue() -> None:
             queued.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await queued
+            await asyncio.sleep(0)  # only then has the loop told the pool's future
             gate.set()
             await held
 
