@@ -233,9 +233,15 @@ class Core:
         _local.starting.append(worker)
         self.threads_started += 1
         self.searching += 1
-        self.coming.append(worker)  # `start` looks whether the next step has been taken
-        self.workers.append(worker)
+        self.coming.append(worker)
+        self._enter(worker)  # a handler may have come in between, and have started it
         return worker
+
+    def _enter(self, worker: Worker) -> None:
+        """Once in its life."""
+        if not worker.entered:
+            worker.entered = True
+            self.workers.append(worker)
 
     def _recruit_all(self, number: int) -> list[Worker]:
         for _ in range(number):
@@ -264,12 +270,11 @@ class Core:
         mine = False
         try:
             with _lock:
+                self._enter(worker)
                 if worker not in self.coming:
                     return True
                 mine = True
                 self.coming.remove(worker)
-                if worker not in self.workers:
-                    self.workers.append(worker)
             worker.thread = self.start_thread(worker.main, worker.number)
             self.barren = False
             return True
@@ -308,11 +313,12 @@ class Core:
 
     def _forsake(self, worker: Worker) -> None:
         """A recruit that could not be started does not come.  Under the lock."""
-        for workers in (self.workers, self.coming):
-            if worker in workers:
-                workers.remove(worker)
-        self.searching -= 1
-        self.threads_started -= 1
+        if worker in self.coming:
+            self.coming.remove(worker)
+        if worker in self.workers:
+            self.searching -= 1
+            self.threads_started -= 1
+            self.workers.remove(worker)
         if self.sleepers and not self.searching and self.visible():
             self._wake()
         self._ends(None)

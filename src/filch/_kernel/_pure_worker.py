@@ -168,8 +168,8 @@ class Worker:
     """A thread of an engine, and what runs on it: tasks lie on top of each other when one that waits runs others."""
 
     __slots__ = (
-        "args", "called", "core", "forced", "frame", "home", "ident", "isolated", "number", "parker", "processor",
-        "shielded", "stack", "task", "thread", "waiting",
+        "args", "called", "core", "entered", "forced", "frame", "home", "ident", "isolated", "number", "parker",
+        "processor", "shielded", "stack", "task", "thread", "waiting",
     )  # fmt: skip
 
     def __init__(self, core: Core, number: int) -> None:
@@ -179,6 +179,7 @@ class Worker:
         self.called = True  # and on its way: counted in core.searching
         self.processor: Processor | None = None
         self.thread: threading.Thread | None = None
+        self.entered = False  # in the engine's list of workers
         self.ident: int | None = None
         self.stack: list[tuple[Any, ...]] = []  # what is under the running task
         self.task: Future | None = None
