@@ -127,7 +127,12 @@ class Engine:
         core.go_on()
         source = Side()
         source.sleepers = core.watchers
-        return await_(source, (), True, core.is_idle, timeout)
+
+        def is_idle() -> bool:
+            with _lock:
+                return core.is_idle()
+
+        return await_(source, (), True, is_idle, timeout)
 
     def _unfinished(self) -> list[Future]:
         return self._core.unfinished()
