@@ -81,7 +81,7 @@ class Core:
     def forget(self) -> None:
         """Be as new, without threads and tasks."""
         self.injector = Injector()
-        self.processors = [Processor() for _ in range(self.max_workers)]
+        self.processors = [Processor(number) for number in range(self.max_workers)]
         self.free = list(self.processors[::-1])  # processors that no worker holds
         self.laden: list[Processor] = []  # may have something in queue or inbox; nobody else has
         self.posted = False  # one of them may have mail
@@ -528,8 +528,9 @@ class Core:
 
     def _steal(self, worker: Worker, processor: Processor) -> bool:
         """Take the oldest half of what a victim has, and run the newest of it."""
-        start = self.random.randrange(len(self.laden) or 1)
-        for victim in self.laden[start:] + self.laden[:start]:
+        size = len(self.processors)
+        start = self.random.randrange(size)
+        for victim in sorted(self.laden, key=lambda other: (other.number - start) % size):
             for queue, mine in ((victim.queue, processor.queue), (victim.inbox, processor.inbox)):
                 while queue and victim is not processor:
                     loot = [queue.popleft() for _ in range(min(STEAL, (len(queue) + 1) // 2))]
@@ -645,7 +646,7 @@ class Core:
             self.max_workers = max_workers
             self.surplus = max(-change, 0)
             for _ in range(change):
-                self.processors.append(Processor())
+                self.processors.append(Processor(len(self.processors)))
                 self.free.append(self.processors[-1])
             while self.surplus and self.free:
                 self.surplus -= 1

@@ -60,9 +60,10 @@ class Frame:
 class Processor:
     """The right to run one task at a time, with a deque: its owner's end is the right one, the thieves' the left."""
 
-    __slots__ = ("inbox", "laden", "mail", "queue", "tick")
+    __slots__ = ("inbox", "laden", "mail", "number", "queue", "tick")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.queue: deque[Future] = deque()
         self.inbox: deque[Future] = deque()  # a batch from the injector, run in order after the deque
         self.mail: deque[Future] = deque()  # broadcast tasks, for this processor alone
