@@ -390,6 +390,6 @@ def test_seeds_choose_the_victims(make_engine: Any, seed: int) -> None:
             results(futures)
         return order
 
-    orders = [victims(number) for number in range(seed, seed + 20)]
+    orders = [victims(number) for number in range(seed, seed + 60)]
     assert len({order[0] for order in orders}) == 3
     assert victims(seed) == victims(seed)
