@@ -2,21 +2,24 @@
 
 import argparse
 import json
-import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import report
 from .catalogue import SCENARIOS
 from .compare import compare
-from .contenders import CONTENDERS, missing
+from .contenders import CONTENDERS, FILCHES
 from .measuring import measure
+from .players import Players
+from .plot import plot
 
 EXAMPLES = """examples:
   python -m benchmarks                                   everything, a few minutes
   python -m benchmarks submit map --repeat 15            two scenarios, more rounds
-  python -m benchmarks fib --contender filch --contender call --json fib.json
+  python -m benchmarks fib --contender filch-native --contender go --json fib.json
   python -m benchmarks compare HEAD~1 HEAD submit map    is the last commit faster or slower
 """
 
@@ -37,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         choices=list(CONTENDERS),
         help="who takes part (again for more; default: all that are installed)",
     )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the figures there")
     parser.add_argument("--list", action="store_true", help="show the scenarios and end")
     options = parser.parse_args(arguments)
     scenarios = chosen_scenarios(parser, options.scenarios)
@@ -44,19 +48,30 @@ def main(arguments: Sequence[str]) -> int:
         for name in scenarios:
             print(f"{name:12}{SCENARIOS[name].what}")
         return 0
-    if options.kernel:
-        os.environ["FILCH_KERNEL"] = options.kernel  # before filch is imported
-    for name in options.contender or []:
-        reason = missing(name)
-        if reason:
-            parser.error(f"argument --contender: {reason}; install it or leave it out")
-    return run(options, scenarios)
-
-
-def run(options: argparse.Namespace, scenarios: list[str]) -> int:
     contenders = [name for name in CONTENDERS if name in (options.contender or CONTENDERS)]
+    if options.kernel:
+        contenders = [name for name in contenders if name not in FILCHES.values() or name == FILCHES[options.kernel]]
+    with tempfile.TemporaryDirectory() as folder, Players(Path(folder)) as players:
+        for name in contenders:
+            show_progress(f"starting {name}")
+            reason = players.missing(name)
+            if reason and (name in (options.contender or []) or name == FILCHES.get(options.kernel)):
+                show_progress("")
+                parser.error(f"{name} cannot take part: {reason}; install it or leave it out")
+        show_progress("")
+        figures = run(options, scenarios, contenders, players)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    if options.svg:
+        options.svg.write_text(plot(figures))
+    return 0
+
+
+def run(options: argparse.Namespace, scenarios: list[str], contenders: list[str], players: Players) -> dict[str, Any]:
+    """Measure, show a table of each scenario, and return all figures."""
     settings = {
         **report.surroundings(),
+        "versions": players.descriptions(),
         "workers": options.workers,
         "repeat": options.repeat,
         "scale": options.scale,
@@ -67,6 +82,7 @@ def run(options: argparse.Namespace, scenarios: list[str]) -> int:
         result = measure(
             SCENARIOS[name],
             contenders,
+            players,
             workers=options.workers,
             repeat=options.repeat,
             scale=options.scale,
@@ -75,9 +91,7 @@ def run(options: argparse.Namespace, scenarios: list[str]) -> int:
         show_progress("")
         print("\n" + report.table(result), flush=True)
         results[name] = report.as_json(result)
-    if options.json:
-        options.json.write_text(json.dumps({**settings, "scenarios": results}, indent=2) + "\n")
-    return 0
+    return {**settings, "scenarios": results}
 
 
 def main_compare(arguments: Sequence[str]) -> int:
@@ -104,7 +118,9 @@ def main_compare(arguments: Sequence[str]) -> int:
 
 def add_shared_options(parser: argparse.ArgumentParser, *, repeat: int) -> None:
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="what to measure (default: everything)")
-    parser.add_argument("--kernel", choices=["pure", "native"], help="filch's kernel (default: filch's own choice)")
+    parser.add_argument(
+        "--kernel", choices=["pure", "native"], help="the only kernel of filch to measure (default: all there are)"
+    )
     parser.add_argument("--workers", type=at_least(2), default=2, metavar="N", help="workers of each pool (default 2)")
     parser.add_argument(
         "--repeat", type=at_least(1), default=repeat, metavar="N", help=f"rounds, at most (default {repeat})"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .catalogue import SCENARIOS
-from .contenders import FILCH
+from .contenders import FILCHES
 from .report import amount, git, header, three_digits
 
 ROOT = Path(__file__).parents[1]
@@ -36,8 +36,6 @@ def compare(
 ) -> int:
     """Measure both revisions `repeat` times and show how many times the time of the first the second one takes."""
     options = ["--workers", str(workers), "--scale", str(scale), "--repeat", str(ROUNDS_INSIDE)]
-    if kernel:
-        options += ["--kernel", kernel]
     with ExitStack() as stack:
         try:
             commits = [git(Path.cwd(), "rev-parse", "--verify", f"{revision}^{{commit}}") for revision in revisions]
@@ -47,16 +45,18 @@ def compare(
             )
             return 2
         trees = [stack.enter_context(checked_out(commit)) for commit in commits]
-        if kernel == "native":
-            for tree in trees:
+        kernels = [kernel or best_kernel(tree) for tree in trees]
+        for tree, own in zip(trees, kernels, strict=True):
+            if own == "native":
+                progress("building the native kernel")
                 build(tree)
         runs: list[list[dict[str, Any]]] = [[], []]
         for number in range(1, repeat + 1):
-            for tree, revision, mine in zip(trees, revisions, runs, strict=True):
+            for tree, revision, own, mine in zip(trees, revisions, kernels, runs, strict=True):
                 progress(f"round {number} of {repeat}, {revision}")
-                mine.append(measure_tree(tree, [*scenarios, *options]))
+                mine.append(measure_tree(tree, own, [*scenarios, *options]))
         progress("")
-    show(revisions, commits, scenarios, runs, json_file)
+    show(revisions, commits, kernels, scenarios, runs, json_file)
     return 0
 
 
@@ -72,13 +72,18 @@ def checked_out(commit: str) -> Iterator[Path]:
             git(Path.cwd(), "worktree", "remove", "--force", str(tree))
 
 
+def best_kernel(tree: Path) -> str:
+    """Return the kernel that a user of a commit has: the native one, if it has its sources."""
+    return "native" if list(tree.glob("native/python/*.c")) else "pure"
+
+
 def build(tree: Path) -> None:
     """Build the native kernel of a tree in its place."""
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(command, cwd=tree, check=True, env={**os.environ, "FILCH_BUILD": "native"})
 
 
-def measure_tree(tree: Path, arguments: list[str]) -> dict[str, Any]:
+def measure_tree(tree: Path, kernel: str, arguments: list[str]) -> dict[str, Any]:
     """Run the scenarios with the filch of a tree and return what the process wrote as JSON."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(ROOT)])}
     where = "import filch; print(filch.__file__)"
@@ -86,7 +91,9 @@ def measure_tree(tree: Path, arguments: list[str]) -> dict[str, Any]:
     if not Path(found).is_relative_to(tree):
         raise RuntimeError(f"filch must come from the commit, not from {found}; is it put before PYTHONPATH?")
     written = tree.parent / "figures.json"
-    run_python(["-m", "benchmarks", *arguments, "--contender", FILCH, "--json", str(written)], ROOT, environment)
+    run_python(
+        ["-m", "benchmarks", *arguments, "--contender", FILCHES[kernel], "--json", str(written)], ROOT, environment
+    )
     figures: dict[str, Any] = json.loads(written.read_text())
     return figures
 
@@ -99,6 +106,7 @@ def run_python(arguments: list[str], folder: Path, environment: dict[str, str]) 
 def show(
     revisions: Sequence[str],
     commits: Sequence[str],
+    kernels: Sequence[str],
     scenarios: Sequence[str],
     runs: list[list[dict[str, Any]]],
     json_file: Path | None,
@@ -106,13 +114,15 @@ def show(
     """Print the table, and write the JSON."""
     settings = {key: value for key, value in runs[0][0].items() if key != "scenarios"}
     settings |= {"repeat": len(runs[0]), "commit": " and ".join(commit[:12] for commit in commits)}
-    if runs[0][0]["kernel"] != runs[1][0]["kernel"]:
-        settings["kernel"] = f"{runs[0][0]['kernel']} and {runs[1][0]['kernel']}"
+    settings["versions"] = runs[0][0]["versions"] | runs[1][0]["versions"]
     print(header(settings))
     print(f"\n{'':14}{revisions[0]:>14}{revisions[1]:>14}{'second : first':>17}{'least':>9}{'most':>9}")
     figures = {}
     for name in scenarios:
-        first, second = ([run["scenarios"][name]["contenders"][FILCH]["median"] for run in mine] for mine in runs)
+        first, second = (
+            [run["scenarios"][name]["contenders"][FILCHES[kernel]]["median"] for run in mine]
+            for kernel, mine in zip(kernels, runs, strict=True)
+        )
         ratios = [after / before for before, after in zip(first, second, strict=True) if before]
         unit = SCENARIOS[name].unit
         row = f"{name:14}{amount(statistics.median(first), unit):>14}{amount(statistics.median(second), unit):>14}"
@@ -126,4 +136,6 @@ def show(
             "ratio": statistics.median(ratios) if ratios else None,
         }
     if json_file:
-        json_file.write_text(json.dumps({**settings, "commits": commits, "scenarios": figures}, indent=2) + "\n")
+        json_file.write_text(
+            json.dumps({**settings, "commits": commits, "kernels": kernels, "scenarios": figures}, indent=2) + "\n"
+        )

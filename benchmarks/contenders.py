@@ -1,25 +1,34 @@
 """Who takes part, and how each is opened: a pool with its threads already running, a loop, or nothing at all.
 
-filch is imported when it is first opened, so that `FILCH_KERNEL` can still be set before.
+Each contender runs in a process of its own (`turns.py`), so filch's two kernels can take part in one run.
 """
 
 import asyncio
-import importlib.util
+import importlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
-from typing import Any
+from typing import Any, TypeVar
 
-from .scenario import Open
+from .scenario import PROGRAMS, Open, require
+
+_T = TypeVar("_T")
 
 CALL = "call"
 THREAD_POOL_EXECUTOR = "ThreadPoolExecutor"
 THREAD_POOL = "ThreadPool"
 JOBLIB = "joblib"
 ASYNCIO = "asyncio"
-FILCH = "filch"
+HYPERTILE = "hypertile"
+FILCH = "filch"  # in the scenarios, for both kernels
+FILCH_PURE = "filch-pure"
+FILCH_NATIVE = "filch-native"
+FILCH_BINARY = "filch._kernel._native"
+FILCHES = {"pure": FILCH_PURE, "native": FILCH_NATIVE}
+GO, JAVA = PROGRAMS
 
 
 def noop() -> None:
@@ -102,18 +111,68 @@ def open_filch(workers: int) -> Iterator[Any]:
         yield pool
 
 
-CONTENDERS: dict[str, Open] = {
-    CALL: open_nothing,
-    THREAD_POOL_EXECUTOR: open_thread_pool_executor,
-    THREAD_POOL: open_thread_pool,
-    JOBLIB: open_joblib,
-    ASYNCIO: open_runner,
-    FILCH: open_filch,
+class Hypertile:
+    """hypertile's pool, of which a process has one, and the loop in which its tasks are waited for."""
+
+    def __init__(self, runner: asyncio.Runner, workers: int) -> None:
+        import hypertile
+
+        if hypertile.worker_count() is None:
+            hypertile.configure(workers)
+        require(hypertile.worker_count(), workers)
+        self.spawn: Callable[..., Awaitable[Any]] = hypertile.to_thread
+        self.map: Callable[..., Awaitable[list[Any]]] = hypertile.gather_to_thread
+        self._runner = runner
+
+    def wait(self, tasks: Awaitable[_T] | list[Awaitable[_T]]) -> list[_T]:
+        """Return the results: nothing but a loop can wait for them."""
+
+        async def wait() -> list[_T]:
+            return [await task for task in (tasks if isinstance(tasks, list) else [tasks])]
+
+        return self._runner.run(wait())
+
+
+@contextmanager
+def open_hypertile(workers: int) -> Iterator[Hypertile]:
+    with asyncio.Runner() as runner:
+        pool = Hypertile(runner, workers)
+        pool.wait([pool.spawn(noop) for _ in range(workers)])
+        yield pool
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who takes part: which cases of the scenarios it runs, and where."""
+
+    cases: str  # the key in the cases of a scenario
+    open: Open | None = None
+    program: str | None = None  # instead: the source of a program in `programs`
+    module: str | None = None  # what has to be installed
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def missing(self) -> str | None:
+        """Return why it cannot take part in this process, or None.  What is there and does not load raises."""
+        try:
+            importlib.import_module(self.module or "sys")
+        except ModuleNotFoundError as error:
+            if error.name == FILCH_BINARY:
+                return "no native kernel was built"
+            if error.name != self.module:
+                raise
+            return f"{self.module} is not installed"
+        return None
+
+
+CONTENDERS: dict[str, Contender] = {
+    CALL: Contender(CALL, open_nothing),
+    THREAD_POOL_EXECUTOR: Contender(THREAD_POOL_EXECUTOR, open_thread_pool_executor),
+    THREAD_POOL: Contender(THREAD_POOL, open_thread_pool),
+    JOBLIB: Contender(JOBLIB, open_joblib, module="joblib"),
+    ASYNCIO: Contender(ASYNCIO, open_runner),
+    HYPERTILE: Contender(HYPERTILE, open_hypertile, module="hypertile"),
+    FILCH_PURE: Contender(FILCH, open_filch, module="filch", environment={"FILCH_KERNEL": "pure"}),
+    FILCH_NATIVE: Contender(FILCH, open_filch, module="filch", environment={"FILCH_KERNEL": "native"}),
+    GO: Contender(GO, program="go_turns.go"),
+    JAVA: Contender(JAVA, program="JavaTurns.java"),
 }
-
-
-def missing(contender: str) -> str | None:
-    """Return why a contender cannot take part here, or None."""
-    if contender in (JOBLIB, FILCH) and importlib.util.find_spec(contender) is None:
-        return f"{contender} is not installed"
-    return None

@@ -1,6 +1,6 @@
 """Print the resident memory, in bytes, that a waiting task takes.
 
-Usage: `python -m benchmarks.footprint CONTENDER TASKS WORKERS`.  The scenario "memory" runs this in a fresh process.
+Usage: `python -m benchmarks.footprint CASES TASKS WORKERS`.  The scenario "memory" runs this in a fresh process.
 The futures are not kept here: what is measured is what the pool keeps.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .contenders import ASYNCIO, CONTENDERS, THREAD_POOL, async_noop, noop
+from .contenders import ASYNCIO, CONTENDERS, HYPERTILE, THREAD_POOL, async_noop, noop
 
 
 def resident_bytes() -> int:
@@ -60,11 +60,13 @@ async def of_loop(tasks: int) -> float:
 
 
 def main(contender: str, tasks: int, workers: int) -> None:
-    with CONTENDERS[contender](workers) as opened:
+    opening = next(one.open for one in CONTENDERS.values() if one.cases == contender)
+    assert opening is not None
+    with opening(workers) as opened:
         if contender == ASYNCIO:
             print(opened.run(of_loop(tasks)))
         else:
-            submit = opened.apply_async if contender == THREAD_POOL else opened.submit
+            submit = getattr(opened, {THREAD_POOL: "apply_async", HYPERTILE: "spawn"}.get(contender, "submit"))
             print(of_pool(submit, tasks, workers))
 
 

@@ -15,6 +15,7 @@ from .contenders import (
     ASYNCIO,
     CALL,
     FILCH,
+    HYPERTILE,
     JOBLIB,
     THREAD_POOL,
     THREAD_POOL_EXECUTOR,
@@ -65,6 +66,7 @@ FEED = Scenario(
         ASYNCIO: Case(
             feed(lambda loop: asyncio.run_coroutine_threadsafe(async_noop(), loop)).measure, open_loop_in_thread
         ),
+        HYPERTILE: feed(lambda pool: pool.spawn(noop)),
         FILCH: feed(lambda pool: pool.submit(noop)),
     },
 )
@@ -146,7 +148,7 @@ STORM = Scenario(
         ASYNCIO: Case(storm_asyncio),
         FILCH: Case(storm_filch),
     },
-    left_out={CALL: NOT_MEASURED_BY_CALLS, JOBLIB: LAZY},
+    left_out={CALL: NOT_MEASURED_BY_CALLS, JOBLIB: LAZY, HYPERTILE: "nothing but a loop can wait for its tasks"},
 )
 
 
@@ -193,6 +195,12 @@ def cpu_thread_pool(pool: Any, size: int) -> int:
     return sum(shares)
 
 
+def cpu_hypertile(pool: Any, size: int) -> int:
+    shares = uneven_shares(size)
+    pool.wait([pool.spawn(burn, share) for share in shares])
+    return sum(shares)
+
+
 def cpu_joblib(parallel: Any, size: int) -> int:
     from joblib import delayed
 
@@ -211,6 +219,7 @@ CPU = Scenario(
         THREAD_POOL_EXECUTOR: timed(cpu_executor),
         THREAD_POOL: timed(cpu_thread_pool),
         JOBLIB: timed(cpu_joblib),
+        HYPERTILE: timed(cpu_hypertile),
         FILCH: timed(cpu_executor),
     },
     left_out={ASYNCIO: "its one thread computes as the plain call does"},
@@ -240,7 +249,7 @@ MEMORY = Scenario(
     unit="B",
     most_rounds=3,
     warm=False,
-    cases={name: footprint(name) for name in (THREAD_POOL_EXECUTOR, THREAD_POOL, ASYNCIO, FILCH)},
+    cases={name: footprint(name) for name in (THREAD_POOL_EXECUTOR, THREAD_POOL, ASYNCIO, HYPERTILE, FILCH)},
     left_out={CALL: NOT_MEASURED_BY_CALLS, JOBLIB: LAZY},
 )
 
@@ -269,6 +278,7 @@ IDLE = Scenario(
         THREAD_POOL: Case(idle),
         JOBLIB: Case(idle),
         ASYNCIO: Case(idle, open_loop_in_thread),
+        HYPERTILE: Case(idle),
         FILCH: Case(idle),
     },
 )

@@ -1,17 +1,13 @@
 """Runs scenarios: the contenders take turns, round after round, so that what disturbs the machine disturbs them all."""
 
-import faulthandler
-import gc
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .contenders import CALL, CONTENDERS, THREAD_POOL_EXECUTOR, missing
+from .contenders import CALL, CONTENDERS, GO, THREAD_POOL_EXECUTOR
+from .players import Players
 from .scenario import Scenario
-
-# A turn that takes longer hangs: the stacks of all threads are shown, and the run ends.
-HANG_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -21,6 +17,7 @@ class Figures:
     samples: list[float]
     faster_than_executor: float | None
     cost_of_call: float | None
+    cost_of_go: float | None
 
     @property
     def median(self) -> float:
@@ -49,6 +46,7 @@ class Result:
 def measure(
     scenario: Scenario,
     contenders: Sequence[str],
+    players: Players,
     *,
     workers: int,
     repeat: int,
@@ -57,7 +55,7 @@ def measure(
 ) -> Result:
     """Let those of the contenders that can do the scenario take turns in it, `repeat` rounds long."""
     size = max(scenario.smallest, round(scenario.size * scale))
-    reasons = {name: scenario.left_out.get(name) or missing(name) for name in contenders}
+    reasons = {name: scenario.reason_without(CONTENDERS[name].cases) or players.missing(name) for name in contenders}
     left_out = {name: reason for name, reason in reasons.items() if reason is not None}
     names = [name for name in contenders if name not in left_out]
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -65,30 +63,17 @@ def measure(
     for number in range(1, rounds + 1):
         for name in names:
             progress(f"{scenario.name}: round {number} of {rounds}, {name}")
-            samples[name].append(take_turn(scenario, name, workers, size))
+            samples[name].append(players.turn(name, scenario.name, size, workers))
     figures = {
         name: Figures(
             mine,
             median_ratio(samples.get(THREAD_POOL_EXECUTOR), mine),
             median_ratio(mine, samples.get(CALL)),
+            median_ratio(mine, samples.get(GO)),
         )
         for name, mine in samples.items()
     }
     return Result(scenario, size, figures, left_out)
-
-
-def take_turn(scenario: Scenario, contender: str, workers: int, size: int) -> float:
-    """Measure once, with a pool or loop of its own, so that no other contender's threads are there."""
-    case = scenario.cases[contender]
-    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
-    try:
-        gc.collect()  # what others left behind; while the clock runs, the collector comes when it wants to, as in life
-        with (case.open or CONTENDERS[contender])(workers) as opened:
-            if scenario.warm:
-                case.measure(opened, max(scenario.smallest, size // 10))
-            return case.measure(opened, size)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def median_ratio(above: list[float] | None, below: list[float] | None) -> float | None:

@@ -1,6 +1,5 @@
 """Shows what was measured: a table for people, JSON for programs, and on what it was measured."""
 
-import importlib.util
 import os
 import platform
 import subprocess
@@ -9,6 +8,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from .contenders import CONTENDERS, GO
 from .measuring import Figures, Result
 
 NAME_WIDTH = 20
@@ -16,7 +16,7 @@ EXECUTOR = "executor / it"
 
 
 def surroundings() -> dict[str, Any]:
-    """Return what a figure has to be quoted with."""
+    """Return what a figure has to be quoted with, besides who took part."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
@@ -25,7 +25,6 @@ def surroundings() -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "gil": bool(getattr(sys, "_is_gil_enabled", lambda: True)()),
         "free_threaded_build": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-        "kernel": kernel(),
         "commit": commit(Path(__file__).parents[1]),
     }
 
@@ -38,16 +37,6 @@ def processor() -> str:
             if name.strip() == "model name":
                 return value.strip()
     return platform.processor() or "unknown"
-
-
-def kernel() -> str | None:
-    """Return the name of filch's kernel, or None without filch."""
-    if importlib.util.find_spec("filch") is None:
-        return None
-    import filch
-
-    with filch.Pool(max_workers=1) as pool:
-        return str(pool.statistics().kernel)
 
 
 def commit(folder: Path) -> str | None:
@@ -79,6 +68,7 @@ def as_json(result: Result) -> dict[str, Any]:
                 "samples": figures.samples,
                 "times_faster_than_executor": figures.faster_than_executor,
                 "times_the_cost_of_a_call": figures.cost_of_call,
+                "times_the_cost_of_go": figures.cost_of_go,
             }
             for name, figures in result.figures.items()
         },
@@ -89,10 +79,14 @@ def as_json(result: Result) -> dict[str, Any]:
 def header(settings: dict[str, Any]) -> str:
     """Return the lines above the tables."""
     lock = "GIL" if settings["gil"] else "free-threaded"
+    versions = [
+        text for name, text in settings["versions"].items() if CONTENDERS[name].module or CONTENDERS[name].program
+    ]
+    taking_part = ", ".join([f"{settings['python']} ({lock})", *versions])
     return (
         f"{settings['processor']}, {settings['cpus']} CPUs, {settings['system']}, load {settings['load_before']}\n"
-        f"{settings['python']} ({lock}), filch kernel {settings['kernel'] or 'none'}, "
-        f"commit {settings['commit'] or 'unknown'}\n"
+        f"{taking_part}\n"
+        f"commit {settings['commit'] or 'unknown'}, "
         f"{settings['workers']} workers, at most {settings['repeat']} rounds, scale {settings['scale']:g}"
     )
 
@@ -101,11 +95,16 @@ def table(result: Result) -> str:
     """Return the table of one scenario."""
     scenario = result.scenario
     counted = {"ns": f"time a {scenario.operation}", "B": f"bytes a {scenario.operation}", "%": "CPU of one core"}
+    with_go = GO in result.figures
     lines = [
         f"{scenario.name}: {scenario.what}",
-        f"  {counted[scenario.unit]:{NAME_WIDTH}}{'median':>10}{'min':>10}{'p90':>10}{EXECUTOR:>21}{'cost/call':>12}",
+        f"  {counted[scenario.unit]:{NAME_WIDTH}}{'median':>10}{'min':>10}{'p90':>10}{EXECUTOR:>21}{'cost/call':>12}"
+        + (f"{'cost/go':>12}" if with_go else ""),
     ]
-    lines += [row(name, figures, scenario.unit) for name, figures in result.figures.items()]
+    lines += [
+        row(name, figures, scenario.unit) + (f"{times(figures.cost_of_go):>12}" if with_go else "")
+        for name, figures in result.figures.items()
+    ]
     lines += [f"  {name:{NAME_WIDTH}}left out: {reason}" for name, reason in result.left_out.items()]
     return "\n".join(lines)
 

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+# The contenders that are programs in other languages.
+PROGRAMS = ("go", "java")
 # Opens what a contender works with (a pool, a loop), warmed up, for a number of workers.
 Open = Callable[[int], AbstractContextManager[Any]]
 # Does about that many operations with the opened thing, and returns how many it really did.
@@ -32,10 +34,17 @@ class Scenario:
     size: int  # operations in a turn at scale 1
     cases: Mapping[str, Case]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    programs: bool = False  # whether the programs in other languages have it; see `programs`
     unit: str = "ns"  # "ns", "B" or "%"
     smallest: int = 1  # operations in a turn at any scale
     most_rounds: int | None = None  # for those that take long and vary little
     warm: bool = True  # whether a tenth of the work is done before the clock starts
+
+    def reason_without(self, cases: str) -> str | None:
+        """Return why those whose cases have this name do not take part, or None if they do."""
+        if cases in PROGRAMS:
+            return None if self.programs else "it is not written in this language"
+        return self.left_out.get(cases)
 
 
 def timed(work: Work) -> Case:

@@ -12,6 +12,7 @@ from .contenders import (
     ASYNCIO,
     CALL,
     FILCH,
+    HYPERTILE,
     JOBLIB,
     THREAD_POOL,
     THREAD_POOL_EXECUTOR,
@@ -67,6 +68,12 @@ def submit_joblib(parallel: Any, size: int) -> int:
     return size
 
 
+def submit_hypertile(pool: Any, size: int) -> int:
+    for batch in batches(size):
+        pool.wait([pool.spawn(noop) for _ in range(batch)])
+    return size
+
+
 async def gather_noops(size: int) -> None:
     await asyncio.gather(*[asyncio.create_task(async_noop()) for _ in range(size)])
 
@@ -88,8 +95,10 @@ SUBMIT = Scenario(
         THREAD_POOL: timed(submit_thread_pool),
         JOBLIB: timed(submit_joblib),
         ASYNCIO: timed(submit_asyncio),
+        HYPERTILE: timed(submit_hypertile),
         FILCH: timed(submit_executor),
     },
+    programs=True,
 )
 
 
@@ -125,7 +134,7 @@ FAN_OUT = Scenario(
         ASYNCIO: timed(fan_out_asyncio),
         FILCH: timed(fan_out_executor),
     },
-    left_out={JOBLIB: NO_SPAWN},
+    left_out={JOBLIB: NO_SPAWN, HYPERTILE: "a task cannot wait for another one"},
 )
 
 
@@ -178,7 +187,7 @@ SUBMIT_FROM_MANY = Scenario(
         ASYNCIO: Case(lambda opened, size: by_submitters(submit_loop_in_thread, opened, size), open_loop_in_thread),
         FILCH: Case(lambda opened, size: by_submitters(submit_executor, opened, size)),
     },
-    left_out={JOBLIB: "a Parallel belongs to one thread"},
+    left_out={JOBLIB: "a Parallel belongs to one thread", HYPERTILE: "the loop that waits belongs to one thread"},
 )
 
 
@@ -259,9 +268,11 @@ CHAINED = Scenario(
         THREAD_POOL_EXECUTOR: timed(chain_executor),
         THREAD_POOL: timed(chain_thread_pool),
         ASYNCIO: timed(chain_asyncio),
+        HYPERTILE: timed(lambda pool, size: run_chains(pool.spawn, size)),
         FILCH: timed(chain_executor),
     },
     left_out={JOBLIB: NO_SPAWN},
+    programs=True,
 )
 
 
@@ -340,6 +351,7 @@ YIELD = Scenario(
         THREAD_POOL_EXECUTOR: timed(yield_executor),
         THREAD_POOL: timed(yield_thread_pool),
         ASYNCIO: timed(yield_asyncio),
+        HYPERTILE: timed(lambda pool, size: run_turns(pool.spawn, size)),
         FILCH: timed(yield_executor),
     },
     left_out={JOBLIB: NO_SPAWN},
@@ -381,6 +393,12 @@ def map_asyncio(runner: asyncio.Runner, size: int) -> int:
     return size
 
 
+def map_hypertile(pool: Any, size: int) -> int:
+    (results,) = pool.wait(pool.map(same, range(size)))
+    require(results[-1], size - 1)
+    return size
+
+
 MAP = Scenario(
     name="map",
     what="map a function that returns its argument over a range, into a list",
@@ -392,6 +410,7 @@ MAP = Scenario(
         THREAD_POOL: timed(map_pool),
         JOBLIB: timed(map_joblib),
         ASYNCIO: timed(map_asyncio),
+        HYPERTILE: timed(map_hypertile),
         FILCH: timed(map_pool),
     },
 )

@@ -10,6 +10,7 @@ from .contenders import (
     ASYNCIO,
     CALL,
     FILCH,
+    HYPERTILE,
     JOBLIB,
     THREAD_POOL,
     THREAD_POOL_EXECUTOR,
@@ -29,6 +30,7 @@ CANNOT_WAIT = {
     THREAD_POOL_EXECUTOR: DEADLOCK,
     THREAD_POOL: DEADLOCK,
     JOBLIB: "a task cannot make another one and wait for it",
+    HYPERTILE: "a task cannot wait for another one",
 }
 
 
@@ -87,6 +89,7 @@ FIB = Scenario(
     size=10_945,  # fib(20)
     cases={CALL: timed(fib_call), ASYNCIO: timed(fib_asyncio), FILCH: timed(fib_executor)},
     left_out=CANNOT_WAIT,
+    programs=True,
 )
 
 
@@ -280,6 +283,7 @@ ROUND_TRIP = Scenario(
         THREAD_POOL: round_trips(lambda pool: pool.apply_async(noop).get()),
         JOBLIB: round_trips(trip_joblib),
         ASYNCIO: Case(round_trips(trip_loop_in_thread).measure, open_loop_in_thread),
+        HYPERTILE: round_trips(lambda pool: pool.wait(pool.spawn(noop))),
         FILCH: round_trips(lambda pool: pool.submit(noop).result()),
     },
 )

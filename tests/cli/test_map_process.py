@@ -135,8 +135,10 @@ def test_second_signal_interrupts_running_calls(start):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert out == ""
-    assert sorted(calls()) == ["pipe-a", "pipe-b"]
+    records = [json.loads(line) for line in out.splitlines()]
+    assert all(record["ok"] for record in records)
+    # Some may have run before the second pipe's turn came; what was cut short has no record, and was not tried again.
+    assert sorted(calls()) == sorted(["pipe-a", "pipe-b", *(record["input"] for record in records)])
     assert "left behind" not in err
 
 

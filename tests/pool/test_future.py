@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, as_completed, wait
@@ -174,6 +175,30 @@ def test_interrupt_after_the_end_says_so(make_pool: Make) -> None:
     assert future.result(20) == 0
     assert not future.interrupt()
     assert future.result() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timeout", [None, 40])
+def test_interrupt_at_any_moment_of_going_to_sleep(make_pool: Make, gate: threading.Event, timeout: Any) -> None:
+    """An interrupt between the last look at it and the announcement of sleep would wake nobody."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        pool = make_pool(2)
+        other = pool.submit(gate.wait, 40)
+        for _ in range(300):
+            entered = threading.Event()
+
+            def task(entered: threading.Event = entered) -> None:
+                entered.set()
+                other.result(timeout)
+
+            future = pool.submit(task)
+            assert entered.wait(20)
+            assert future.interrupt()
+            assert isinstance(future.exception(20), filch.Cancelled)
+    finally:
+        sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize("how", ["result", "result with a timeout", "wait", "as_completed", "blocked child"])

@@ -394,6 +394,7 @@ class Worker:
                 self.parker.arm()
                 if done():
                     return True
+                self.checkpoint()  # an interrupt that came before found nobody to wake
                 if deadline is None:
                     self.waiting = awaited, every
                     _refuse_circle(self)
