@@ -13,7 +13,7 @@ from concurrent.futures.thread import BrokenThreadPool
 from time import sleep
 from typing import Any
 
-from filch._kernel import _native as _public
+import filch._kernel._native as _public
 
 _native: Any = _public  # with what the contract does not name
 
