@@ -30,6 +30,7 @@ struct Bulk {
     PyObject *lost; /* why calls that have no outcome will have none */
     PyObject *waiting_runner;
     Spot *spots;
+    uint32_t forks; /* as in `Sleepers`: spots from before a fork are gone */
     Vector making; /* Making, one for each that runs */
     uint64_t generation;
     PyObject *awaited[1];
@@ -59,8 +60,18 @@ static int launch(Bulk *bulk, bool owed)
     return result;
 }
 
+static void freshen(Bulk *bulk)
+{
+    if (bulk->forks != kernel_forks) {
+        bulk->forks = kernel_forks;
+        bulk->spots = NULL;
+        bulk->making.count = 0;
+    }
+}
+
 static void wake_spots(Bulk *bulk, Py_ssize_t index)
 {
+    freshen(bulk);
     for (Spot *spot = bulk->spots; spot != NULL; spot = spot->next)
         if (index < 0 || spot->index == index)
             wake_all(&spot->sleepers);
@@ -241,6 +252,7 @@ PyObject *bulk_new(Core *core, PyObject *fn, PyObject *items, int64_t priority, 
     bulk->priority = priority;
     bulk->grain = grain;
     bulk->generation = core->generation;
+    bulk->forks = kernel_forks;
     bulk->name = name_of(fn, NULL);
     bulk->items = PyMem_RawCalloc((size_t)size + 1, sizeof *bulk->items);
     bulk->outcomes = PyMem_RawCalloc((size_t)size + 1, sizeof *bulk->outcomes);
@@ -312,6 +324,7 @@ static int await_call(Bulk *bulk, Py_ssize_t index, PyObject *timeout)
     Place place = {bulk, index};
     Wait wait = {is_over, &place, &spot.sleepers, bulk->awaited, 0, true, refresh, true};
     lock();
+    freshen(bulk);
     spot.next = bulk->spots;
     bulk->spots = &spot;
     unlock();
