@@ -28,6 +28,15 @@ _crews: weakref.WeakSet[Crew] = weakref.WeakSet()  # its members are kept by the
 
 class _Thread(threading.Thread):
     starter: int  # the thread that starts it
+    ran = (
+        False  # to its end.  `ident` and `is_alive` are set one after the other: in between, a thread seems to be over
+    )
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self.ran = True
 
 
 class Crew:
@@ -65,17 +74,17 @@ class Crew:
         return thread
 
     def _living(self) -> list[_Thread]:
-        return [thread for thread in self.threads if thread.is_alive() or thread.ident is None]
+        return [thread for thread in self.threads if thread.is_alive() or not thread.ran]
 
     def join(self, timeout: float | None) -> None:
         """Wait until the threads have ended, new ones too, or `timeout` seconds are over."""
         deadline = None if timeout is None else monotonic() + timeout
         here = threading.get_ident()  # a handler may have come in while this very thread is starting one
-        while living := [thread for thread in self._living() if thread.ident is not None or thread.starter != here]:
+        while living := [thread for thread in self._living() if thread.is_alive() or thread.starter != here]:
             patience = None if deadline is None else max(deadline - monotonic(), 0)
             if patience == 0:
                 return
-            started = [thread for thread in living if thread.ident is not None]
+            started = [thread for thread in living if thread.is_alive()]
             with unlocked():
                 if started:
                     started[0].join(patience)
