@@ -750,16 +750,15 @@ static PyObject *future_interrupt(PyObject *self, PyObject *unused)
     Worker *worker = runs && part(self)->task ? part(self)->home : NULL;
     if (state == RUNNING || (runs && worker == NULL))
         side->interrupted = true;
-    if (state == RUNNING && worker != NULL) {
+    if (state != RUNNING || !first)
+        worker = NULL;
+    if (worker != NULL) {
         worker_interrupt(worker, self, side);
         Py_INCREF(worker);
-    } else {
-        worker = NULL;
     }
     unlock();
     if (worker != NULL) {
-        if (first)
-            worker_insist(worker, self);
+        worker_insist(worker, self);
         Py_DECREF(worker);
     }
     return PyBool_FromLong(runs);

@@ -97,17 +97,26 @@ static void call_back(Worker *worker)
     PyThreadState_SetAsyncExc(worker->ident, NULL);
 }
 
-int worker_checkpoint(Worker *worker)
+/* Under the lock. */
+static bool is_asked(Worker *worker)
 {
-    PyObject *task = worker->task;
-    if (task == NULL)
-        return 0;
-    lock();
-    bool asked = part(task)->side != NULL && part(task)->side->interrupted;
-    unlock();
+    Side *side = worker->task != NULL ? part(worker->task)->side : NULL;
+    return side != NULL && side->interrupted;
+}
+
+static int raise_if(bool asked)
+{
     if (asked)
         PyErr_SetString(kernel.cancelled, "the task was asked to stop");
     return asked ? -1 : 0;
+}
+
+int worker_checkpoint(Worker *worker)
+{
+    lock();
+    bool asked = is_asked(worker);
+    unlock();
+    return raise_if(asked);
 }
 
 /* From here on nothing asynchronous is sent to this thread; what was sent before is raised here. */
@@ -130,14 +139,16 @@ int worker_raise_shield(Worker *worker)
     return 0;
 }
 
+/* The look at the flag and the step are one: who is asked before it hears of it here, who is later is sent it. */
 int worker_lower_shield(Worker *worker)
 {
     if (!worker->forced)
         return 0;
     lock();
+    bool asked = worker->shielded == 1 && is_asked(worker);
     worker->shielded--;
     unlock();
-    return worker->shielded ? 0 : worker_checkpoint(worker);
+    return raise_if(asked);
 }
 
 /* Ask the task to stop. Under the lock. */

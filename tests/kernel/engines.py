@@ -1,7 +1,6 @@
 """Engines for the kernel suite: how they are made, held, released and audited."""
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +13,6 @@ import pytest
 # A destructor or a callback of the collector (hypothesis has one) may swallow the exception on its way to a forced
 # task, and says so; the task is asked again.
 MAY_SWALLOW = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-# A known fault, not mended: without the GIL, an asynchronous exception can still reach the worker's own code (page 8 of
-# native/README.md), and then ends a thread that the tests after it need.
-FORCES = pytest.mark.skipif(
-    not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="force is not safe yet without the GIL"
-)
 # Seconds until a test gives up on something that must come.  Not how long it takes: a loaded machine is slow.
 PATIENCE = float(os.environ.get("FILCH_TEST_PATIENCE", "20"))
 # What the counters hold when nothing is queued or running, besides `threads` and `idle`, which are equal then.

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from filch.exceptions import Cancelled
-from kernel.engines import FORCES, MAY_SWALLOW, PATIENCE, results, spin_until
+from kernel.engines import MAY_SWALLOW, PATIENCE, results, spin_until
 
-pytestmark = [MAY_SWALLOW, FORCES]
+pytestmark = MAY_SWALLOW
 
 
 def spin_for_ever(started: threading.Event, ended: list[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import filch
-from kernel.engines import FORCES, MAY_SWALLOW, PATIENCE, is_settled, results
+from kernel.engines import MAY_SWALLOW, PATIENCE, is_settled, results
 
 HANDLER_THAT_RAISES = """
 import signal, sys, filch
@@ -117,7 +117,6 @@ def test_a_handler_that_shuts_down_in_submit(run_script: Any) -> None:
     assert "fine" in run_script(HANDLER_THAT_SHUTS_DOWN)
 
 
-@FORCES
 @MAY_SWALLOW
 def test_a_forced_stop_inside_of_wait(make_engine: Any, many_switches: None) -> None:
     """The conditions that wait() holds stay locked when a forced task is torn out of it, and others never end."""

@@ -414,8 +414,12 @@ class Future(_base.Future):  # type: ignore[type-arg]
 
     def _invoke_callbacks(self) -> None:
         callbacks = self._done_callbacks
-        while callbacks:
-            self._call_back(callbacks.pop(0))
+        while True:
+            with _lock:  # whoever expires a task and the worker that runs it may both be here
+                callback = callbacks.pop(0) if callbacks else None
+            if callback is None:
+                return
+            self._call_back(callback)
 
     def __reduce__(self) -> str:
         raise TypeError("a future belongs to its process and cannot be pickled or copied; pass its result on")
@@ -466,7 +470,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
             if self._state != RUNNING:
                 return False
             first = not side.interrupted
-            if worker is not None:
+            if worker is not None and first:
                 worker.interrupt(self, side)
         if first and worker is not None:
             worker.insist(self, side)

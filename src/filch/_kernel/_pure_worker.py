@@ -18,6 +18,7 @@ from filch._kernel._pure_future import (
     FINISHED,
     PENDING,
     RUNNING,
+    Extra,
     Failure,
     Future,
     Parker,
@@ -169,7 +170,7 @@ class Worker:
     """A thread of an engine, and what runs on it: tasks lie on top of each other when one that waits runs others."""
 
     __slots__ = (
-        "args", "called", "core", "entered", "forced", "frame", "home", "ident", "isolated", "number", "parker",
+        "call", "called", "core", "entered", "forced", "frame", "home", "ident", "isolated", "number", "parker",
         "processor", "shielded", "stack", "task", "thread", "waiting",
     )  # fmt: skip
 
@@ -186,7 +187,7 @@ class Worker:
         self.task: Future | None = None
         self.home: Any = None  # the frame in which the running task was spawned
         self.frame: Frame | None = None  # the running task's own, once it spawns
-        self.args: Any = None  # of a task that was begun
+        self.call: tuple[Any, Any, Extra | None] | None = None  # of a task that was begun: function and arguments
         self.forced = False  # the running task is to be stopped with an asynchronous exception
         self.isolated = self.shielded = 0
         self.waiting: tuple[Iterable[Any], bool] | None = None  # futures; all of them or any
@@ -217,7 +218,7 @@ class Worker:
         self.forced = extra is not None and extra.force
         self.shielded = int(self.forced)
         self.home = task._home
-        self.args = task._value
+        self.call = task._fn, task._value, extra  # `expire` may end the future before this runs
         task._value = None
         task._home = self
         self.task = task
@@ -225,10 +226,11 @@ class Worker:
 
     def run(self) -> None:
         """Run the task that was begun last, on this thread."""
-        task, args = self.task, self.args
+        task = self.task
         assert task is not None
-        fn, extra = task._fn, task._extra
-        self.args = None
+        assert self.call is not None
+        fn, args, extra = self.call
+        self.call = None
         value = self._run_forced(fn, args, extra) if self.forced else call(fn, args, extra)
         del fn, args, extra
         if gate.inside > 0:
@@ -277,22 +279,22 @@ class Worker:
 
     def _run_forced(self, fn: Any, args: Any, extra: Any) -> Any:
         value: Any = _UNSET
-        for _ in range(2):  # once more if the exception comes late: only one is ever sent for a task
+        late: Cancelled | None = None
+        while True:  # once more if the exception comes late, and with nothing but a store outside of the `try`
             try:
-                if value is _UNSET:
+                if value is _UNSET and late is None:
                     self.lower_shield()
                     value = call(fn, args, extra)
                 with _lock:
                     self.shielded = 1
                 self._call_back()
                 break
-            except Cancelled as late:
-                if value is _UNSET:
-                    value = Failure(late, name_of(fn, extra))
+            except Cancelled as error:
+                late = error
         try:
-            return value
+            return value if late is None or value is not _UNSET else Failure(late, name_of(fn, extra))
         finally:
-            del value  # an error's traceback leads to this frame: no circle
+            del value, late  # an error's traceback leads to this frame: no circle
 
     def raise_shield(self) -> None:
         """From here on nothing asynchronous is sent to this thread; what was sent before is raised here."""
@@ -312,9 +314,15 @@ class Worker:
             raise
 
     def lower_shield(self) -> None:
-        self.shielded -= 1
-        if self.forced and not self.shielded:
-            self.checkpoint()
+        """Look and step are one: who was asked before hears of it here, and who is asked later is sent it."""
+        if not self.forced:
+            self.shielded -= 1
+            return
+        with _lock:
+            asked = self.shielded == 1 and self._is_asked()
+            self.shielded -= 1
+        if asked:
+            raise Cancelled("the task was asked to stop")
 
     def _call_back(self) -> None:
         """Take back what was sent, if it has not been raised yet.
@@ -348,9 +356,12 @@ class Worker:
     def runs(self, task: Future) -> bool:
         return self.task is task or any(under[0] is task for under in self.stack)
 
-    def checkpoint(self) -> None:
+    def _is_asked(self) -> bool:
         task = self.task
-        if task is not None and task._side is not None and task._side.interrupted:
+        return task is not None and task._side is not None and task._side.interrupted
+
+    def checkpoint(self) -> None:
+        if self._is_asked():
             raise Cancelled("the task was asked to stop")
 
     def open_frame(self) -> Frame:
@@ -418,7 +429,7 @@ _insistent: list[list[Any]] = []  # worker, forced task that was interrupted, it
 
 
 def _insist() -> None:
-    while _insistent:
+    while True:
         sleep(AGAIN)
         with _lock:
             _insistent[:] = [entry for entry in _insistent if entry[0].runs(entry[1])]
@@ -427,6 +438,8 @@ def _insist() -> None:
                 if long:
                     worker.interrupt(task, side)
                 entry[3] = True
+            if not _insistent:  # under the lock: two such threads at once would ask twice in a second
+                return
 
 
 def _refuse_circle(worker: Worker) -> None:
