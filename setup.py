@@ -34,9 +34,7 @@ def chosen() -> str:
     wanted = os.environ.get("FILCH_BUILD", "")
     if wanted not in ("", "native", "pure"):
         raise SystemExit(f"FILCH_BUILD must be native or pure, or unset, not {wanted!r}")
-    if not found("native/python/*.c"):
-        reason = "this version does not have"
-    elif sys.implementation.name != "cpython":
+    if sys.implementation.name != "cpython":
         reason = "only CPython has"
     elif sys.platform == "win32":
         reason = "Windows does not have"

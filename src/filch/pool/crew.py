@@ -28,9 +28,7 @@ _crews: weakref.WeakSet[Crew] = weakref.WeakSet()  # its members are kept by the
 
 class _Thread(threading.Thread):
     starter: int  # the thread that starts it
-    ran = (
-        False  # to its end.  `ident` and `is_alive` are set one after the other: in between, a thread seems to be over
-    )
+    ran = False  # to its end.  `ident` is set before `is_alive`: in between, a thread seems to be over
 
     def run(self) -> None:
         try:
