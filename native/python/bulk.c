@@ -367,9 +367,9 @@ static PyObject *bulk_result(PyObject *self, PyObject *args, PyObject *kwargs)
     bulk->outcomes[index] = NULL;
     PyObject *lost = Py_XNewRef(bulk->lost);
     unlock();
-    if (!ended) {
-        PyObject *error = PyObject_CallMethod(kernel.help, "copy_of", "O", lost ? lost : Py_None);
-        Py_XDECREF(lost);
+    if (!ended) { /* then it is lost */
+        PyObject *error = PyObject_CallMethod(kernel.help, "fresh_copy", "O", lost);
+        Py_DECREF(lost);
         if (error != NULL)
             PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_XDECREF(error);

@@ -118,7 +118,8 @@ void core_release(Core *core)
 
 /* Admission. */
 
-static void load(Core *core, Processor *processor)
+/* After something was put into its queue or inbox, so that a search walks no processor in vain. */
+void core_load(Core *core, Processor *processor)
 {
     if (!processor->laden) {
         processor->laden = true;
@@ -138,7 +139,7 @@ static void push(Core *core, Processor *processor, PyObject *future, int64_t pri
         core->spilled += RING / 2;
     }
     queue_push(&processor->queue, future);
-    load(core, processor);
+    core_load(core, processor);
 }
 
 Frame *worker_open_frame(Worker *worker)
@@ -793,6 +794,24 @@ PyObject **core_queued(Core *core, Py_ssize_t *count)
         gather(&processor->queue, &all, count, &room);
     }
     return all;
+}
+
+/* Futures that have no end yet, running ones first, then queued ones; new references. Under the lock. */
+void core_unfinished(Core *core, Vector *futures)
+{
+    for (Py_ssize_t at = 0; at < core->workers.count; at++) {
+        Worker *worker = core->workers.at[at];
+        for (Py_ssize_t under = 0; under <= worker->depth; under++) {
+            PyObject *task = under < worker->depth ? worker->stack[under].task : worker->task;
+            if (task != NULL && !is_done(word_of(part(task))))
+                vector_push(futures, Py_NewRef(task));
+        }
+    }
+    Py_ssize_t count;
+    PyObject **queued = core_queued(core, &count);
+    for (Py_ssize_t at = 0; at < count; at++)
+        vector_push(futures, queued[at]);
+    PyMem_RawFree(queued);
 }
 
 /* The next task of a worker that has none; sleeps until there is one. False: the thread is to end. */

@@ -374,24 +374,12 @@ static PyObject *engine_unfinished(PyObject *self, PyObject *unused)
     Core *core = core_of(self);
     if (core == NULL)
         return NULL;
-    Vector running = {0};
+    Vector futures = {0};
     lock();
-    for (Py_ssize_t at = 0; at < core->workers.count; at++) {
-        Worker *worker = core->workers.at[at];
-        for (Py_ssize_t under = 0; under <= worker->depth; under++) {
-            PyObject *task = under < worker->depth ? worker->stack[under].task : worker->task;
-            if (task != NULL && !is_done(word_of(part(task))))
-                vector_push(&running, Py_NewRef(task));
-        }
-    }
-    Py_ssize_t count;
-    PyObject **queued = core_queued(core, &count);
+    core_unfinished(core, &futures);
     unlock();
-    for (Py_ssize_t at = 0; at < count; at++)
-        vector_push(&running, queued[at]);
-    PyMem_RawFree(queued);
-    PyObject *list = list_of((PyObject **)running.at, running.count);
-    free(running.at);
+    PyObject *list = list_of((PyObject **)futures.at, futures.count);
+    free(futures.at);
     return list;
 }
 

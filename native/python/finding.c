@@ -9,14 +9,6 @@ static bool begin(Worker *worker, PyObject *future)
     return false;
 }
 
-static void load(Core *core, Processor *processor)
-{
-    if (!processor->laden) {
-        processor->laden = true;
-        vector_push(&core->laden, processor);
-    }
-}
-
 /* The processor with which a worker without a task goes on, or NULL if it has to make room. */
 static Processor *processor_for(Core *core, Worker *worker)
 {
@@ -88,7 +80,7 @@ static bool find_outside(Core *core, Worker *worker, Processor *processor)
                 uint32_t there = injector->lanes[injector->count - 1].queue.count;
                 for (uint32_t left = share < there ? share : there; left > 0; left--)
                     queue_push(&processor->inbox, injector_take(injector, false));
-                load(core, processor);
+                core_load(core, processor);
             }
         }
         if (found)
@@ -124,7 +116,7 @@ static bool steal(Core *core, Worker *worker, Processor *processor)
                 core->stolen += loot;
                 for (; loot > 0; loot--)
                     queue_push(mine, queue_take(theirs));
-                load(core, processor);
+                core_load(core, processor);
                 while (mine->count > 0)
                     if (begin(worker, mine == &processor->queue && core->lifo ? queue_pop(mine) : queue_take(mine)))
                         return true;

@@ -600,7 +600,7 @@ static PyObject *future_exception(PyObject *self, PyObject *const *args, Py_ssiz
     failure_asked(value);
     PyObject *error = ((Failure *)value)->error;
     if (PyErr_GivenExceptionMatches(error, PyExc_StopIteration))
-        return PyObject_CallMethod(kernel.help, "stopped", "O", error);
+        return PyObject_CallMethod(kernel.help, "for_coroutines", "O", error);
     return Py_NewRef(error);
 }
 
@@ -684,7 +684,7 @@ static PyObject *future_set_running(PyObject *self, PyObject *unused)
     unlock();
     if (running)
         Py_RETURN_TRUE;
-    return PyObject_CallMethod(kernel.help, "unexpected_state", "O", self);
+    return PyObject_CallMethod(kernel.help, "report_unexpected_state", "O", self);
 }
 
 static PyObject *invalid(PyObject *self)

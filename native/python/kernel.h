@@ -282,6 +282,8 @@ void core_abandon(Core *core);
 Py_ssize_t core_cancel_pending(Core *core);
 void core_sweep(Core *core);
 PyObject **core_queued(Core *core, Py_ssize_t *count);
+void core_unfinished(Core *core, Vector *futures);
+void core_load(Core *core, Processor *processor);
 bool is_waiting_here(Core *core, PyObject *future);
 
 /* worker.c */

@@ -341,13 +341,9 @@ static PyObject *after_fork_in_child(PyObject *module, PyObject *unused)
     for (Core *core = kernel.cores; core != NULL; core = core->next) {
         Vector orphans = {0};
         lock();
+        core_unfinished(core, &orphans);
         for (Py_ssize_t at = 0; at < core->workers.count; at++) {
             Worker *worker = core->workers.at[at];
-            for (Py_ssize_t under = 0; under <= worker->depth; under++) {
-                PyObject *task = under < worker->depth ? worker->stack[under].task : worker->task;
-                if (task != NULL && !is_done(word_of(part(task))))
-                    vector_push(&orphans, Py_NewRef(task));
-            }
             worker->processor = NULL;
             worker->entered = worker->asleep = worker->called = false;
             worker->waiting = NULL;
@@ -355,11 +351,6 @@ static PyObject *after_fork_in_child(PyObject *module, PyObject *unused)
                 worker->seat->heir = NULL;
             Py_INCREF(worker); /* its thread's, which is gone, and its stack with it */
         }
-        Py_ssize_t count;
-        PyObject **queued = core_queued(core, &count);
-        for (Py_ssize_t at = 0; at < count; at++)
-            vector_push(&orphans, queued[at]);
-        PyMem_RawFree(queued);
         core->generation++;
         core_forget(core);
         unlock();
@@ -395,7 +386,7 @@ static PyObject *after_fork_in_child(PyObject *module, PyObject *unused)
         }
         free(orphans.at);
     }
-    Py_RETURN_NONE;
+    return PyObject_CallMethod(kernel.help, "after_fork_in_child", NULL);
 }
 
 static PyMethodDef functions[] = {

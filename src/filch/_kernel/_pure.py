@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any
 
+from filch._kernel._common import fresh_copy
 from filch._kernel._pure_core import FAIR, Core, MainThread, cores
 from filch._kernel._pure_future import (
     FINISHED,
@@ -33,7 +34,7 @@ from filch._kernel._pure_future import (
     report_overdue,
 )
 from filch._kernel._pure_future import unlocked as unlocked
-from filch._kernel._pure_worker import _insistent
+from filch._kernel._pure_worker import insistence
 from filch.exceptions import DeadlockError, ForkedError, PoolShutdown
 
 implementation = "pure"
@@ -309,9 +310,7 @@ class Bulk:
                 raise TimeoutError
         outcome = self.outcomes[index]
         if outcome is _UNSET:
-            lost = self.lost or CancelledError()
-            outcome = Failure(type(lost)(*lost.args), asked=True)
-            outcome.error.__cause__ = lost.__cause__
+            outcome = Failure(fresh_copy(self.lost or CancelledError()), asked=True)
         else:
             self.outcomes[index] = None
         if not isinstance(outcome, Failure):
@@ -431,7 +430,7 @@ def after_fork_in_parent() -> None:
 def after_fork_in_child() -> None:
     _lock._at_fork_reinit()  # type: ignore[attr-defined]
     gate.inside = 0
-    _insistent.clear()
+    insistence.forget()
     _local.worker = None
     for core in tuple(cores):
         orphans = core.unfinished()

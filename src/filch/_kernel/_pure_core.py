@@ -6,19 +6,18 @@ called and have not come yet.  Steps and races: native/README.md; the rules for 
 
 from __future__ import annotations
 
-import logging
 import random
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import _base
-from concurrent.futures.thread import BrokenThreadPool
 from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from filch._kernel._common import broken_error, no_thread, warn_of_threads
 from filch._kernel._pure_future import (
     PENDING,
     Failure,
@@ -165,7 +164,7 @@ class Core:
 
     def _refuse(self, worker: Worker | None) -> None:
         if self.broken is not None:
-            raise self.broken_error(self.broken)
+            raise broken_error(self.broken)
         if self.closed and not (self.draining and self._may_still_spawn(worker)):
             raise PoolShutdown("cannot schedule new futures after shutdown; keep the pool open until its last submit")
         if MainThread.ended and threading.current_thread() is threading.main_thread():
@@ -179,13 +178,6 @@ class Core:
         if worker is None or worker.core is not self or worker.task is None:
             return False
         return worker.home is self.root or worker.home.living() is not self.root
-
-    def broken_error(self, cause: BaseException) -> BrokenThreadPool:
-        error = BrokenThreadPool(
-            f"the initializer raised {cause!r}, so the pool takes no task; mend it, or pass on_broken='restart'"
-        )
-        error.__cause__ = cause
-        return error
 
     # Calling workers and putting them to sleep.
 
@@ -286,12 +278,10 @@ class Core:
                 alone, warned, self.warned, self.barren = not self.workers, self.warned, True, True
             if alone or not isinstance(error, RuntimeError | OSError | MemoryError):
                 if isinstance(error, Exception):
-                    self._end_queued(partial(_no_thread, error))
+                    self._end_queued(partial(no_thread, error))
                 raise
             if not warned:
-                logging.getLogger("filch").warning(
-                    "no thread could be started (%s); the pool goes on with the %d it has", error, len(self.workers)
-                )
+                warn_of_threads(error, len(self.workers))
             return False
         finally:
             if worker in _local.starting:
@@ -343,7 +333,7 @@ class Core:
             if not self.restart:
                 self.broken = error
                 self.refusing = self.closed = True
-        self._end_queued(partial(self.broken_error, error), doomed)
+        self._end_queued(partial(broken_error, error), doomed)
         with _lock:
             self._leave(worker)
             helper = self.recruit() if self.visible() else None
@@ -748,14 +738,6 @@ class Core:
 
     def is_idle(self) -> bool:
         return self.ended or (len(self.sleepers) == len(self.workers) and not self.coming and not self.visible())
-
-
-def _no_thread(cause: BaseException) -> RuntimeError:
-    error = RuntimeError(
-        f"no thread could be started ({cause}), so the task cannot run; end some threads and try again"
-    )
-    error.__cause__ = cause
-    return error
 
 
 def _is_deep(reserve: int | None = None) -> bool:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import sys
 import threading
 import weakref
@@ -24,6 +23,15 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import _base
 from time import monotonic, sleep
 from typing import Any, Protocol
+
+from filch._kernel._common import (
+    ConditionLock,
+    HelpingEvent,
+    Waiters,
+    for_coroutines,
+    report_lost_error,
+    report_unexpected_state,
+)
 
 PENDING, RUNNING, FINISHED = _base.PENDING, _base.RUNNING, _base.FINISHED
 CANCELLED, NOTIFIED = _base.CANCELLED, _base.CANCELLED_AND_NOTIFIED
@@ -197,9 +205,7 @@ class Unasked(Failure):
     def report(self) -> None:
         if not sys.is_finalizing():
             error, self.asked = self.error, True
-            logging.getLogger("filch").error(
-                "nobody asked for the error of %s", self.name, exc_info=(type(error), error, error.__traceback__)
-            )
+            report_lost_error(self.name, error)
 
     def __del__(self) -> None:
         if _lock._is_owned():  # type: ignore[attr-defined]
@@ -253,7 +259,7 @@ class Side:
 
     def __init__(self) -> None:
         self.condition: threading.Condition | None = None
-        self.waiters: _Waiters | None = None  # made together with the condition
+        self.waiters: Waiters | None = None  # made together with the condition
         self.callbacks: list[Callable[[Any], object]] = []
         self.sleepers: list[Parker] = []
         self.interrupted = False
@@ -310,14 +316,15 @@ class Future(_base.Future):  # type: ignore[type-arg]
     def _condition(self) -> threading.Condition:  # type: ignore[override]
         with gate, _lock:
             side = self._aside()
-            condition, waiters = threading.Condition(_ConditionLock()), _Waiters(weakref.ref(self))  # type: ignore[arg-type]
+            condition = threading.Condition(ConditionLock(_shield))  # type: ignore[arg-type]
+            waiters = Waiters(weakref.ref(self), _helping)
             if side.condition is None:
                 side.waiters = waiters
                 side.condition = condition
             return side.condition
 
     @property
-    def _waiters(self) -> _Waiters:  # type: ignore[override]
+    def _waiters(self) -> Waiters:  # type: ignore[override]
         with self._condition:
             assert self._side is not None
             assert self._side.waiters is not None
@@ -376,12 +383,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
         if not isinstance(self._value, Failure):
             return None
         self._value.asked = True
-        error = self._value.error
-        if isinstance(error, StopIteration) and asyncio._get_running_loop() is not None:
-            stopped = RuntimeError("a task raised StopIteration, which cannot be raised in a coroutine; return instead")
-            stopped.__cause__ = error
-            return stopped
-        return error
+        return for_coroutines(self._value.error)
 
     def _wait(self, timeout: float | None) -> None:
         try:
@@ -445,8 +447,8 @@ class Future(_base.Future):  # type: ignore[type-arg]
             if self._state == PENDING:
                 self._state = RUNNING
                 return True
-        _base.LOGGER.critical("Future %s in unexpected state: %s", id(self), self._state)
-        raise RuntimeError("Future in unexpected state")
+        report_unexpected_state(self)
+        return False
 
     def set_result(self, result: Any) -> None:
         if not self._finish(result):
@@ -536,70 +538,23 @@ class Future(_base.Future):  # type: ignore[type-arg]
             self._invoke_callbacks()
 
 
-class _ConditionLock:
-    """The lock of a future's condition.  wait() holds many at a time: a forced task must not be torn out of there."""
-
-    __slots__ = ("_acquire_restore", "_is_owned", "_release_save", "lock")
-
-    def __init__(self) -> None:
-        lock: Any = threading.RLock()
-        self.lock = lock
-        self._is_owned = lock._is_owned
-        self._release_save = lock._release_save
-        self._acquire_restore = lock._acquire_restore
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        worker = _local.worker
-        forced = worker is not None and worker.forced
-        if forced:
+def _shield(raised: bool) -> None:
+    """For what holds the condition of a future."""
+    worker = _local.worker
+    if worker is not None and worker.forced:
+        if raised:
             worker.raise_shield()
-        got = bool(self.lock.acquire(blocking, timeout))
-        if forced and not got:
-            worker.lower_shield()
-        return got
-
-    def release(self) -> None:
-        self.lock.release()
-        worker = _local.worker
-        if worker is not None and worker.forced:
+        else:
             worker.lower_shield()
 
-    __enter__ = acquire
 
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
-
-class _Waiters(list):  # type: ignore[type-arg]
-    """`Future._waiters`.  A worker that installs a waiter here is about to sleep in `wait()` or `as_completed()`: the
-    waiter's event is replaced by one that helps."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, future: weakref.ref[Future]) -> None:
-        super().__init__()
-        self.future = future
-
-    def append(self, waiter: Any) -> None:
-        if _local.worker is not None:
-            if type(waiter.event) is not HelpingEvent:
-                every = type(waiter) is _base._AllCompletedWaiter and not waiter.stop_on_exception
-                waiter.event = HelpingEvent(every)
-            waiter.event.futures.append(self.future())
-        super().append(waiter)
-
-    def remove(self, waiter: Any) -> None:
-        super().remove(waiter)
-        if type(waiter.event) is HelpingEvent:
-            waiter.event.futures.remove(self.future())
+def _helping() -> type[_HelpingEvent] | None:
+    return None if _local.worker is None else _HelpingEvent
 
 
-class HelpingEvent:
-    """The `threading.Event` of a standard waiter, for workers."""
-
+class _HelpingEvent(HelpingEvent):
     def __init__(self, every: bool) -> None:
-        self.every = every
-        self.futures: list[Any] = []
+        super().__init__(every)
         self.flag = False
         self.sleepers: list[Parker] = []
 
@@ -616,13 +571,7 @@ class HelpingEvent:
         self.flag = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        return await_(self, self.futures if self.every else self._pending(), self.every, self.is_set, timeout)
-
-    def _pending(self) -> Sequence[Any]:
-        """What wait() or as_completed(), whose call this is, still waits for; its futures may be of other kinds too."""
-        caller = sys._getframe(2).f_locals
-        pending = caller.get("not_done", caller.get("pending"))
-        return self.futures if pending is None else tuple(pending)
+        return await_(self, self.awaited(), self.every, self.is_set, timeout)
 
 
 def await_(source: Any, awaited: Iterable[Any], every: bool, done: Callable[[], bool], timeout: float | None) -> bool:

@@ -11,9 +11,10 @@ import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from filch._kernel._common import Insistence, circle
 from filch._kernel._pure_future import (
     FINISHED,
     PENDING,
@@ -36,7 +37,6 @@ from filch.exceptions import Cancelled, DeadlockError
 if TYPE_CHECKING:
     from filch._kernel._pure_core import Core
 
-AGAIN = 1.0  # seconds that a forced task has to clean up before it is interrupted again
 _UNSET = object()
 
 
@@ -344,17 +344,15 @@ class Worker:
         """Ask a forced task again and again while it runs: a destructor may swallow what is sent to it."""
         if not self.forced:
             return
-        with _lock:
-            _insistent.append([self, task, side, False])
-            alone = len(_insistent) == 1
-        if alone:
-            try:
-                threading.Thread(target=_insist, name="filch-insist", daemon=True).start()
-            except RuntimeError:  # no thread can be had: it has been asked once, and the next one tries again
-                _insistent.clear()
 
-    def runs(self, task: Future) -> bool:
-        return self.task is task or any(under[0] is task for under in self.stack)
+        def ask(again: bool) -> bool:
+            with _lock:
+                runs = self.task is task or any(under[0] is task for under in self.stack)
+                if runs and again:
+                    self.interrupt(task, side)
+                return runs
+
+        insistence.add(ask)
 
     def _is_asked(self) -> bool:
         task = self.task
@@ -425,29 +423,15 @@ class Worker:
                     core.take_back(self)
 
 
-_insistent: list[list[Any]] = []  # worker, forced task that was interrupted, its side, and: for a second or more
-
-
-def _insist() -> None:
-    while True:
-        sleep(AGAIN)
-        with _lock:
-            _insistent[:] = [entry for entry in _insistent if entry[0].runs(entry[1])]
-            for entry in _insistent:
-                worker, task, side, long = entry
-                if long:
-                    worker.interrupt(task, side)
-                entry[3] = True
-            if not _insistent:  # under the lock: two such threads at once would ask twice in a second
-                return
+insistence = Insistence()
 
 
 def _refuse_circle(worker: Worker) -> None:
     """Raise if `worker`, which is about to sleep, can only be woken by itself.  Under the lock."""
     trail: list[Future] = []
     if worker.task is not None and _is_stuck(worker, worker, {worker}, trail):
-        names = " waits for ".join(repr(name_of(task._fn, task._extra)) for task in [worker.task, *reversed(trail)])
-        raise DeadlockError(f"tasks wait for each other in a circle: {names}; break it, or wait with a timeout")
+        names = [name_of(task._fn, task._extra) for task in [worker.task, *reversed(trail)]]
+        raise DeadlockError(circle(names))
 
 
 def _is_stuck(here: Worker, worker: Worker, seen: set[Worker], trail: list[Future]) -> bool:
