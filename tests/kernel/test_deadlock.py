@@ -85,7 +85,7 @@ def test_a_circle_through_a_stack(make_engine: Any) -> None:
     """A circle is not seen when one of its tasks lies under another one that waits."""
     engine = make_engine(2)
     futures: dict[str, Any] = {}
-    ready = threading.Event()
+    ready, begun = threading.Event(), threading.Event()
 
     def upper() -> str:
         return str(futures["other"].result())
@@ -95,6 +95,7 @@ def test_a_circle_through_a_stack(make_engine: Any) -> None:
         return str(engine.submit(upper).result())
 
     def other() -> str:
+        begun.set()
         assert ready.wait(PATIENCE)
         spin_until(lambda: engine._counters()["handoffs"] == 1)
         with pytest.raises(DeadlockError):
@@ -102,6 +103,7 @@ def test_a_circle_through_a_stack(make_engine: Any) -> None:
         return "other"
 
     futures["lower"], futures["other"] = engine.submit(lower), engine.submit(other)
+    assert begun.wait(PATIENCE)  # else it may run on top of the others, and nobody gives a processor away
     ready.set()
     assert futures["lower"].result(PATIENCE) == "other"
 

@@ -13,20 +13,9 @@ for number in range(5):
 os.write(1, b"main ends\\n")
 """
 
-A_DAEMON = """
+A_TASK_THAT_RUNS_ON = """
 import filch, threading
-pool = filch.Pool(1, daemon=True)
-started = threading.Event()
-def run():
-    started.set()
-    threading.Event().wait(60)
-pool.submit(run)
-assert started.wait(20)
-"""
-
-AN_EXIT_TIMEOUT = """
-import filch, threading
-pool = filch.Pool(1, exit_timeout=0.2)
+pool = filch.Pool(1, {option})
 started = threading.Event()
 def run():
     started.set()
@@ -130,10 +119,10 @@ def test_what_is_queued_runs_before_the_exit(run_script: Any) -> None:
     assert [line for line in lines if line != "main ends"] == [f"ran {number}" for number in range(5)]
 
 
-@pytest.mark.parametrize("script", [A_DAEMON, AN_EXIT_TIMEOUT], ids=["daemon", "exit_timeout"])
-def test_an_exit_that_does_not_wait(run_script: Any, script: str) -> None:
+@pytest.mark.parametrize("option", ["daemon=True", "exit_timeout=0.2"])
+def test_an_exit_that_does_not_wait(run_script: Any, option: str) -> None:
     """The exit waits for a task that runs on, though the pool was told not to."""
-    run_script(script, quiet=True)
+    run_script(A_TASK_THAT_RUNS_ON.format(option=option), quiet=True)
 
 
 @pytest.mark.skipif(

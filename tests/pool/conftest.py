@@ -90,3 +90,16 @@ def log() -> Iterator[Log]:
     surprises = [f"{record.name}: {record.getMessage()}" for record in log.records]
     log.records.clear()
     assert surprises == []
+
+
+@pytest.fixture
+def ways_in() -> Callable[[filch.Pool], list[Callable[[], Any]]]:
+    """Return a function that gives every way to hand a call to a pool."""
+    return lambda pool: [
+        lambda: pool.submit(int),
+        lambda: pool.options(priority=1).submit(int),
+        lambda: pool.options(timeout=60).submit(int),
+        lambda: pool.map(int, [1]),
+        lambda: pool.map(int, [1], buffersize=1),
+        lambda: pool.broadcast(int),
+    ]

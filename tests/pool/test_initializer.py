@@ -84,19 +84,11 @@ def test_a_failure_breaks_the_pool(make_pool: Make, log: Any) -> None:
     assert isinstance(record.exc_info[1], OSError)
 
 
-def test_a_broken_pool_refuses(make_pool: Make, eventually: Any) -> None:
+def test_a_broken_pool_refuses(make_pool: Make, ways_in: Any, eventually: Any) -> None:
     """Work would be taken that nobody is there to run."""
     pool = make_pool(1, initializer=fail)
     assert isinstance(pool.submit(int).exception(20), BrokenThreadPool)
-    ways: list[Callable[[], Any]] = [
-        lambda: pool.submit(int),
-        lambda: pool.options(priority=1).submit(int),
-        lambda: pool.options(timeout=60).submit(int),
-        lambda: pool.map(int, [1]),
-        lambda: pool.map(int, [1], buffersize=1),
-        lambda: pool.broadcast(int),
-    ]
-    for way in ways:
+    for way in ways_in(pool):
         with pytest.raises(BrokenThreadPool, match="no licence") as raised:
             way()
         assert isinstance(raised.value.__cause__, OSError)

@@ -93,20 +93,12 @@ def test_a_map_is_not_cut_off(make_pool: Make, occupy: Occupy, gate: threading.E
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_submit_after_shutdown_is_refused(make_pool: Make, wait: bool) -> None:
+def test_submit_after_shutdown_is_refused(make_pool: Make, ways_in: Any, wait: bool) -> None:
     """Work would be taken that nobody is there to run."""
     pool = make_pool(1)
     pool.submit(int).result(20)
     pool.shutdown(wait=wait)
-    ways: list[Callable[[], Any]] = [
-        lambda: pool.submit(int),
-        lambda: pool.options(priority=1).submit(int),
-        lambda: pool.options(timeout=60).submit(int),
-        lambda: pool.map(int, [1]),
-        lambda: pool.map(int, [1], buffersize=1),
-        lambda: pool.broadcast(int),
-    ]
-    for way in ways:
+    for way in ways_in(pool):
         with pytest.raises(filch.PoolShutdown, match="cannot schedule new futures after shutdown") as raised:
             way()
         assert isinstance(raised.value, RuntimeError)
