@@ -242,12 +242,12 @@ static bool find_descendant(Core *core, Worker *worker)
 
 /* Begin what a waiting worker runs meanwhile: a task that it awaits, else a descendant of its own task. -1: there is
    no room on the stack for what must be run here, and the caller raises. */
-int core_help(Worker *worker, PyObject **awaited, Py_ssize_t count, bool timed)
+int core_help(Worker *worker, PyObject **awaited, Py_ssize_t count, bool prompt)
 {
     Core *core = worker->core;
     if (worker->isolated)
         return 0;
-    bool others = timed || worker->processor == NULL || worker->depth >= HELP_DEPTH || is_deep(false);
+    bool others = prompt || worker->processor == NULL || worker->depth >= HELP_DEPTH || is_deep(false);
     if (others && has_relief(core))
         return 0;
     if (is_deep(true))
@@ -260,6 +260,29 @@ int core_help(Worker *worker, PyObject **awaited, Py_ssize_t count, bool timed)
     return worker->frame != NULL && find_descendant(core, worker);
 }
 
+static int by_address(const void *one, const void *other)
+{
+    uintptr_t a = (uintptr_t) * (PyObject *const *)one, b = (uintptr_t) * (PyObject *const *)other;
+    return (a > b) - (a < b);
+}
+
+/* Put those into the mail that wait here and are not there. */
+static void post(Core *core, Queue *mail, PyObject **awaited, Py_ssize_t count)
+{
+    uint32_t old = mail->count;
+    PyObject **there = old && count ? malloc(old * sizeof *there) : NULL;
+    for (uint32_t at = 0; at < old && there != NULL; at++)
+        there[at] = queue_at(mail, at);
+    if (there != NULL)
+        qsort(there, old, sizeof *there, by_address);
+    for (Py_ssize_t at = 0; at < count; at++)
+        if (is_waiting_here(core, awaited[at]) &&
+            (there == NULL || bsearch(&awaited[at], there, old, sizeof *there, by_address) == NULL))
+            queue_push(mail, Py_NewRef(awaited[at]));
+    free(there);
+    core->posted = core->posted || mail->count > 0;
+}
+
 /* Let go of the processor before a block; true if there is something to take back. Who takes it over runs what is
    awaited first: a stranger might want a lock that the waiting one holds. */
 bool core_give_up(Worker *worker, PyObject **awaited, Py_ssize_t count, Worker **helper)
@@ -268,17 +291,7 @@ bool core_give_up(Worker *worker, PyObject **awaited, Py_ssize_t count, Worker *
     *helper = NULL;
     if (worker->processor == NULL)
         return vector_remove(&core->excess, worker);
-    Queue *mail = &worker->processor->mail;
-    for (Py_ssize_t at = 0; at < count; at++) {
-        if (!is_waiting_here(core, awaited[at]))
-            continue;
-        bool there = false;
-        for (uint32_t old = 0; old < mail->count && !there; old++)
-            there = queue_at(mail, old) == awaited[at];
-        if (!there)
-            queue_push(mail, Py_NewRef(awaited[at]));
-    }
-    core->posted = core->posted || mail->count > 0;
+    post(core, &worker->processor->mail, awaited, count);
     core_release_processor(core, worker);
     core->handoffs++;
     if (core_visible(core))

@@ -262,7 +262,7 @@ int core_admit(Core *core, PyObject *future, int64_t priority, bool owed); /* -1
 void core_forget(Core *core);
 bool core_next(Worker *worker);
 bool core_find(Core *core, Worker *worker);
-int core_help(Worker *worker, PyObject **awaited, Py_ssize_t count, bool timed);
+int core_help(Worker *worker, PyObject **awaited, Py_ssize_t count, bool prompt);
 int core_resize(Core *core, Py_ssize_t max_workers, Py_ssize_t max_threads);
 int core_broadcast(Core *core, PyObject **tasks, Py_ssize_t count);
 Frame *worker_open_frame(Worker *worker);

@@ -199,6 +199,15 @@ static enum waited sleep_inside(Worker *worker, Wait *wait, uint64_t deadline, b
     return result;
 }
 
+/* Is it to come back as soon as something is so, and must not lie under a task that takes long? Under the lock. */
+static bool is_prompt(const Wait *wait, bool timed)
+{
+    int pending = 0;
+    for (Py_ssize_t at = 0; at < wait->count && pending < 2 && !timed && !wait->every; at++)
+        pending += !is_future(wait->awaited[at]) || !is_done(word_of(part(wait->awaited[at])));
+    return timed || pending > 1;
+}
+
 static enum waited wait_inside(Worker *worker, Wait *wait, uint64_t deadline, bool timed)
 {
     enum waited result = WAITED_DONE;
@@ -211,7 +220,7 @@ static enum waited wait_inside(Worker *worker, Wait *wait, uint64_t deadline, bo
         }
         lock();
         refresh(wait);
-        int helps = core_help(worker, wait->awaited, wait->count, timed);
+        int helps = core_help(worker, wait->awaited, wait->count, is_prompt(wait, timed));
         unlock();
         drop_discarded();
         if (helps > 0) {

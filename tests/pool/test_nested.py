@@ -104,6 +104,43 @@ def test_waiting_for_the_first(make_pool: Make, gate: threading.Event) -> None:
     assert pool.submit(parent).result(20) == 3
 
 
+@pytest.mark.parametrize("gather", ["wait", "as_completed"])
+def test_one_that_takes_long_does_not_hold_up_the_others(make_pool: Make, gate: threading.Event, gather: str) -> None:
+    """A task that waits for any of several would run the first of them itself, and be back when that is over."""
+    pool = make_pool(2)
+    other, busy, begun = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        gate.wait(20)
+
+    def parent() -> int:
+        assert busy.wait(20)
+        futures = [pool.submit(slow), pool.submit(abs, -1)]
+        if gather == "wait":
+            return int(wait(futures, return_when=FIRST_COMPLETED).done.pop().result())
+        return int(next(as_completed(futures)).result())
+
+    future = pool.submit(parent)
+    pool.submit(lambda: busy.set() or other.wait(20))
+    assert begun.wait(20)
+    other.set()
+    assert future.result(10) == 1
+    assert not gate.is_set()
+
+
+def test_many_are_awaited_with_a_timeout_again_and_again(make_pool: Make) -> None:
+    """What is awaited would be looked up in a list of all that is awaited: hours for 20,000."""
+    pool = make_pool(1)
+
+    def parent() -> int:
+        futures = [pool.submit(abs, -number) for number in range(20_000)]
+        wait(futures, 0)
+        return len(wait(futures, 60).done)
+
+    assert pool.submit(parent).result(60) == 20_000
+
+
 def test_a_map_in_a_task_runs_on_other_workers_too(make_pool: Make) -> None:
     """Nested parallel work would run on the worker that waits for it, one call after the other."""
     pool = make_pool(3)

@@ -543,11 +543,14 @@ class Core:
 
     # Waiting and blocking.
 
-    def help(self, worker: Worker, awaited: Iterable[Any], timed: bool) -> bool:
-        """Begin what a waiting worker runs meanwhile: a task that it awaits, else a descendant of its own task."""
+    def help(self, worker: Worker, awaited: Iterable[Any], prompt: bool) -> bool:
+        """Begin what a waiting worker runs meanwhile: a task that it awaits, else a descendant of its own task.
+
+        prompt: it is to come back as soon as something is so, and must not lie under a task that takes long.
+        """
         if worker.isolated:
             return False
-        others = timed or worker.processor is None or len(worker.stack) >= HELP_DEPTH or _is_deep()
+        others = prompt or worker.processor is None or len(worker.stack) >= HELP_DEPTH or _is_deep()
         if others and self._has_relief():
             return False
         if _is_deep(RESERVE):
@@ -603,7 +606,8 @@ class Core:
             self.excess.remove(worker)
             return True, None
         mail = worker.processor.mail
-        mail.extend(future for future in awaited if self._is_waiting_here(future) and future not in mail)
+        there = set(map(id, mail))
+        mail.extend(future for future in awaited if self._is_waiting_here(future) and id(future) not in there)
         self.posted = self.posted or bool(mail)
         self._release(worker)
         self.handoffs += 1

@@ -381,7 +381,7 @@ class Worker:
             while not done():
                 with gate, _lock:
                     self.checkpoint()
-                    task = self.core.help(self, awaited, deadline is not None)
+                    task = self.core.help(self, awaited, deadline is not None or (not every and _are_many(awaited)))
                 if task:
                     self.run()
                 elif not self._sleep(source, awaited, every, done, deadline):
@@ -424,6 +424,12 @@ class Worker:
 
 
 insistence = Insistence()
+
+
+def _are_many(futures: Iterable[Any]) -> bool:
+    """Is more than one of them not done?  Those of another kind, which have locks of their own, are not asked."""
+    pending = (future for future in futures if not (isinstance(future, Future) and future.done()))
+    return next(pending, None) is not None and next(pending, None) is not None
 
 
 def _refuse_circle(worker: Worker) -> None:
