@@ -368,7 +368,7 @@ static PyObject *bulk_result(PyObject *self, PyObject *args, PyObject *kwargs)
     PyObject *lost = Py_XNewRef(bulk->lost);
     unlock();
     if (!ended) { /* then it is lost */
-        PyObject *error = PyObject_CallMethod(kernel.help, "fresh_copy", "O", lost);
+        PyObject *error = PyObject_CallOneArg(kernel.help.fresh_copy, lost);
         Py_DECREF(lost);
         if (error != NULL)
             PyErr_SetObject((PyObject *)Py_TYPE(error), error);

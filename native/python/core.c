@@ -167,7 +167,7 @@ static enum refusal refusal_of(Core *core, Worker *worker, bool on_main)
 
 static PyObject *broken_error(PyObject *cause)
 {
-    return PyObject_CallMethod(kernel.help, "broken_error", "O", cause);
+    return PyObject_CallOneArg(kernel.help.broken_error, cause);
 }
 
 static int raise_refusal(Core *core, enum refusal why)
@@ -189,7 +189,7 @@ static int raise_refusal(Core *core, enum refusal why)
 
 static int is_on_main(void)
 {
-    PyObject *answer = PyObject_CallMethod(kernel.help, "is_on_main", NULL);
+    PyObject *answer = PyObject_CallNoArgs(kernel.help.is_on_main);
     int yes = answer == NULL ? -1 : answer == Py_True;
     Py_XDECREF(answer);
     return yes;
@@ -362,7 +362,7 @@ static void forsake(Core *core, Worker *worker)
 static void end_queued(Core *core, PyObject *cause, bool broken, PyObject **doomed, Py_ssize_t count)
 {
     for (Py_ssize_t at = 0; at < count; at++) {
-        PyObject *error = broken ? broken_error(cause) : PyObject_CallMethod(kernel.help, "no_thread", "O", cause);
+        PyObject *error = broken ? broken_error(cause) : PyObject_CallOneArg(kernel.help.no_thread, cause);
         PyObject *failure = error ? failure_new(error, NULL, true) : NULL;
         if (failure != NULL && future_settle(doomed[at], PENDING, FINISHED, failure))
             future_tell(doomed[at]);
@@ -389,7 +389,7 @@ int core_start(Worker *worker)
     unlock();
     int result = 1;
     if (mine) {
-        PyObject *run = PyObject_GetAttrString((PyObject *)worker, "main");
+        PyObject *run = PyObject_GetAttr((PyObject *)worker, kernel.str_main);
         PyObject *thread = run ? PyObject_CallFunction(core->start_thread, "On", run, worker->number) : NULL;
         Py_XDECREF(run);
         if (thread != NULL) {
@@ -430,7 +430,7 @@ int core_start(Worker *worker)
         if (lost && usual && !alone) {
             result = 0;
             if (!warned)
-                Py_XDECREF(PyObject_CallMethod(kernel.help, "warn_of_threads", "On", error, left));
+                Py_XDECREF(PyObject_CallFunction(kernel.help.warn_of_threads, "On", error, left));
             if (PyErr_Occurred())
                 PyErr_WriteUnraisable(NULL);
             Py_XDECREF(type);
@@ -565,7 +565,7 @@ int core_begin_thread(Worker *worker)
         PyErr_NormalizeException(&type, &error, &traceback);
         if (traceback != NULL)
             PyException_SetTraceback(error, traceback);
-        Py_XDECREF(PyObject_CallMethod(kernel.help, "initializer_failed", "O", error));
+        Py_XDECREF(PyObject_CallOneArg(kernel.help.initializer_failed, error));
         if (PyErr_Occurred())
             PyErr_WriteUnraisable(NULL);
         bool over = !core->restart || attempt == 3;
@@ -818,9 +818,10 @@ void core_unfinished(Core *core, Vector *futures)
 bool core_next(Worker *worker)
 {
     Core *core = worker->core;
+    bool breathed = false;
     for (;;) {
         Worker *helper = NULL;
-        enum { FOUND, AGAIN, PARK, END } then = FOUND;
+        enum { FOUND, BREATHE, AGAIN, PARK, END } then = FOUND;
         uint64_t deadline = FILCH_FOREVER;
         lock();
         if (worker->processor == NULL) {
@@ -830,7 +831,12 @@ bool core_next(Worker *worker)
             }
             arrive(core, worker);
         }
-        if (!core_find(core, worker)) {
+        if (core_find(core, worker)) {
+            if (core->free.count > 0 && core->searching == 0 && core_visible(core))
+                helper = core_recruit(core, false);
+        } else if (!breathed && worker->processor != NULL) {
+            then = BREATHE; /* before it is among the sleepers: destructors run here */
+        } else {
             core->parks++;
             core_release_processor(core, worker);
             worker->asleep = true;
@@ -842,14 +848,17 @@ bool core_next(Worker *worker)
                 then = END;
             else if (core->workers.count > core->max_workers && core->keep_alive < 1e9)
                 deadline = filch_deadline_in((uint64_t)(core->keep_alive * 1e9));
-        } else if (core->free.count > 0 && core->searching == 0 && core_visible(core)) {
-            helper = core_recruit(core, false);
         }
         unlock_and_drop();
         if (helper != NULL && core_start(helper) < 0)
             PyErr_Clear();
         if (then == FOUND || then == END)
             return then == FOUND;
+        breathed = then == BREATHE;
+        if (breathed) {
+            worker_breathe(worker);
+            continue;
+        }
         if (then == AGAIN)
             continue;
         enum filch_parked how;

@@ -510,7 +510,12 @@ static PyMemberDef engine_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static const char engine_doc[] =
+    "Engine(max_workers, *, lifo, max_threads, keep_alive, seed, start_thread, prologue, restart)\n--\n\n"
+    "Workers, deques and injector of one pool.";
+
 static PyType_Slot engine_slots[] = {
+    {Py_tp_doc, (void *)engine_doc},
     {Py_tp_init, engine_init},         {Py_tp_dealloc, engine_dealloc}, {Py_tp_finalize, engine_finalize},
     {Py_tp_traverse, engine_traverse}, {Py_tp_clear, engine_clear},     {Py_tp_methods, engine_methods},
     {Py_tp_getset, engine_getset},     {Py_tp_members, engine_members}, {0, NULL},

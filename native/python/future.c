@@ -315,7 +315,7 @@ static void failure_finalize(PyObject *self)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     failure_asked(self);
-    PyObject *none = PyObject_CallMethod(kernel.help, "report", "OO", failure->name ? failure->name : Py_None,
+    PyObject *none = PyObject_CallFunction(kernel.help.report, "OO", failure->name ? failure->name : Py_None,
                                          failure->error);
     if (none == NULL)
         PyErr_WriteUnraisable(NULL);
@@ -434,10 +434,12 @@ bool future_settle(PyObject *self, uint32_t from, uint32_t to, PyObject *value)
         PyObject *waiters = Py_XNewRef(f->side->waiters);
         unlock();
         if (closed && to != CANCELLED && waiters != NULL) {
-            const char *how = to == NOTIFIED ? "add_cancelled" : is_failure(value) ? "add_exception" : "add_result";
+            PyObject *how = to == NOTIFIED      ? kernel.str_add_cancelled
+                            : is_failure(value) ? kernel.str_add_exception
+                                                : kernel.str_add_result;
             PyObject *all = PySequence_Tuple(waiters);
             for (Py_ssize_t at = 0; all != NULL && at < PyTuple_GET_SIZE(all); at++) {
-                PyObject *none = PyObject_CallMethod(PyTuple_GET_ITEM(all, at), how, "O", self);
+                PyObject *none = PyObject_CallMethodOneArg(PyTuple_GET_ITEM(all, at), how, self);
                 if (none == NULL)
                     PyErr_WriteUnraisable(self);
                 Py_XDECREF(none);
@@ -475,7 +477,7 @@ static void call_back(PyObject *self, PyObject *callback)
         PyErr_NormalizeException(&type, &error, &traceback);
         if (traceback != NULL)
             PyException_SetTraceback(error, traceback);
-        none = PyObject_CallMethod(kernel.help, "callback_failed", "OO", self, error);
+        none = PyObject_CallFunction(kernel.help.callback_failed, "OO", self, error);
         if (none == NULL)
             PyErr_WriteUnraisable(self);
         Py_XDECREF(type);
@@ -600,7 +602,7 @@ static PyObject *future_exception(PyObject *self, PyObject *const *args, Py_ssiz
     failure_asked(value);
     PyObject *error = ((Failure *)value)->error;
     if (PyErr_GivenExceptionMatches(error, PyExc_StopIteration))
-        return PyObject_CallMethod(kernel.help, "for_coroutines", "O", error);
+        return PyObject_CallOneArg(kernel.help.for_coroutines, error);
     return Py_NewRef(error);
 }
 
@@ -684,7 +686,7 @@ static PyObject *future_set_running(PyObject *self, PyObject *unused)
     unlock();
     if (running)
         Py_RETURN_TRUE;
-    return PyObject_CallMethod(kernel.help, "report_unexpected_state", "O", self);
+    return PyObject_CallOneArg(kernel.help.report_unexpected_state, self);
 }
 
 static PyObject *invalid(PyObject *self)
@@ -801,7 +803,7 @@ static PyObject *future_expire(PyObject *self, PyObject *error)
 
 static PyObject *future_await(PyObject *self)
 {
-    return PyObject_CallMethod(kernel.help, "awaited", "O", self);
+    return PyObject_CallOneArg(kernel.help.awaited, self);
 }
 
 static PyObject *future_reduce(PyObject *self, PyObject *unused)
@@ -865,7 +867,7 @@ static PyObject *get_condition(PyObject *self, void *which)
     unlock();
     if (there != NULL)
         return there;
-    PyObject *pair = PyObject_CallMethod(kernel.help, "condition_for", "O", self);
+    PyObject *pair = PyObject_CallOneArg(kernel.help.condition_for, self);
     if (pair == NULL)
         return NULL;
     if (!PyObject_GC_IsTracked(self))
@@ -979,7 +981,10 @@ static PyMethodDef future_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static const char future_doc[] = "Future()\n--\n\nHandle to the result of a task; task and future are one object.";
+
 static PyType_Slot future_slots[] = {
+    {Py_tp_doc, (void *)future_doc},
     {Py_tp_new, future_new},           {Py_tp_init, future_init},   {Py_tp_dealloc, future_dealloc},
     {Py_tp_traverse, future_traverse}, {Py_tp_clear, future_clear}, {Py_tp_methods, future_methods},
     {Py_tp_getset, future_getset},     {Py_am_await, future_await}, {0, NULL},

@@ -172,8 +172,7 @@ struct Worker {
     Py_ssize_t depth, room;
     struct Wait *waiting; /* what it sleeps for without a time limit; under the lock */
     PyObject *scratch; /* an empty context, used again while nobody keeps it */
-    uint64_t released; /* when it last gave the interpreter's lock up */
-    unsigned turns;
+    unsigned turns; /* tasks since it last breathed */
     uint64_t mark;     /* of the search for circles */
 };
 
@@ -184,14 +183,24 @@ typedef struct Failure {
     struct Failure *next, **link; /* those nobody has asked for, under the lock */
 } Failure;
 
+/* The functions of `_native_help`. */
+#define HELPERS(X) \
+    X(after_fork_in_child) X(awaited) X(breathe) X(broken_error) X(callback_failed) X(circle) \
+    X(condition_for) X(current_thread) X(for_coroutines) X(fresh_copy) X(initializer_failed) X(insist) \
+    X(is_on_main) X(no_thread) X(report) X(report_unexpected_state) X(warn_of_threads)
+#define HELPER(name) PyObject *name;
+
 typedef struct State {
     PyTypeObject *future_type, *engine_type, *bulk_type, *worker_type, *failure_type, *event_type;
     PyTypeObject *blocking_type, *isolate_type, *unlocked_type;
     PyObject *base_future, *cancelled_error, *timeout_error, *invalid_state, *broken_pool;
     PyObject *cancelled, *shutdown, *deadlock, *forked; /* filch's own */
-    PyObject *help; /* the module `_native_help` */
+    struct {
+        HELPERS(HELPER)
+    } help;
     PyObject *states[8];
-    PyObject *str_acquire, *str_release, *str_notify_all, *str_qualname;
+    PyObject *str_acquire, *str_release, *str_notify_all, *str_qualname, *str_main;
+    PyObject *str_add_result, *str_add_exception, *str_add_cancelled;
     PyObject *empty_tuple;
     bool main_ended;
     Core *cores;
@@ -292,6 +301,7 @@ PyObject *worker_new(Core *core, Py_ssize_t number);
 PyObject *worker_main(PyObject *self, PyObject *unused);
 bool worker_begin(Worker *worker, PyObject *future, bool nested, bool owned); /* under the lock; owned: takes the reference over */
 void worker_run(Worker *worker);
+void worker_breathe(Worker *worker);
 int worker_checkpoint(Worker *worker);
 int worker_raise_shield(Worker *worker);
 int worker_lower_shield(Worker *worker);

@@ -66,6 +66,10 @@ static int module_exec(PyObject *module)
     kernel.str_acquire = PyUnicode_InternFromString("acquire");
     kernel.str_release = PyUnicode_InternFromString("release");
     kernel.str_notify_all = PyUnicode_InternFromString("notify_all");
+    kernel.str_main = PyUnicode_InternFromString("main");
+    kernel.str_add_result = PyUnicode_InternFromString("add_result");
+    kernel.str_add_exception = PyUnicode_InternFromString("add_exception");
+    kernel.str_add_cancelled = PyUnicode_InternFromString("add_cancelled");
     kernel.str_qualname = PyUnicode_InternFromString("__qualname__");
     for (size_t at = 0; at < sizeof imports / sizeof *imports; at++)
         if ((*imports[at].place = attribute(imports[at].module, imports[at].name)) == NULL)
@@ -75,8 +79,12 @@ static int module_exec(PyObject *module)
         PyModule_AddStringConstant(module, "implementation", "native") < 0)
         return -1;
     /* It imports this module, which is in sys.modules by now. */
-    kernel.help = PyImport_ImportModule("filch._kernel._native_help");
-    return kernel.help == NULL ? -1 : 0;
+    PyObject *help = PyImport_ImportModule("filch._kernel._native_help");
+    bool found = help != NULL;
+#define FIND(name) found = found && (kernel.help.name = PyObject_GetAttrString(help, #name)) != NULL;
+    HELPERS(FIND)
+    Py_XDECREF(help);
+    return found ? 0 : -1;
 }
 
 static PyModuleDef_Slot slots[] = {

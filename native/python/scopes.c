@@ -291,7 +291,7 @@ static PyObject *report_lost(PyObject *module, PyObject *unused)
         unlock();
         if (failure == NULL)
             Py_RETURN_NONE;
-        PyObject *none = PyObject_CallMethod(kernel.help, "report", "OO", name ? name : Py_None, error);
+        PyObject *none = PyObject_CallFunction(kernel.help.report, "OO", name ? name : Py_None, error);
         Py_DECREF(error);
         Py_XDECREF(name);
         if (none == NULL)
@@ -386,7 +386,7 @@ static PyObject *after_fork_in_child(PyObject *module, PyObject *unused)
         }
         free(orphans.at);
     }
-    return PyObject_CallMethod(kernel.help, "after_fork_in_child", NULL);
+    return PyObject_CallNoArgs(kernel.help.after_fork_in_child);
 }
 
 static PyMethodDef functions[] = {

@@ -137,7 +137,7 @@ static void raise_circle(Worker *worker, Vector *trail)
             PyList_Append(names, name);
         Py_XDECREF(name);
     }
-    PyObject *text = names ? PyObject_CallMethod(kernel.help, "circle", "O", names) : NULL;
+    PyObject *text = names ? PyObject_CallOneArg(kernel.help.circle, names) : NULL;
     if (text != NULL)
         PyErr_SetObject(kernel.deadlock, text);
     Py_XDECREF(text);

@@ -1,7 +1,7 @@
 /* A thread of an engine, and what runs on it: tasks lie on top of each other when one that waits runs others. */
 #include "kernel.h"
 
-#define SLICE 5000000u /* nanoseconds after which a worker that runs only C lets others have the interpreter */
+#define BREATH 16u /* tasks after which a worker that runs only C lets the interpreter do its own things */
 
 PyObject *worker_new(Core *core, Py_ssize_t number)
 {
@@ -36,7 +36,7 @@ PyObject *worker_main(PyObject *self, PyObject *unused)
     Core *core = worker->core;
     Py_INCREF(self);
     filch_u32_fetch_add_acq_rel(&core->references, 1);
-    PyObject *thread = PyObject_CallMethod(kernel.help, "current_thread", NULL);
+    PyObject *thread = PyObject_CallNoArgs(kernel.help.current_thread);
     if (thread == NULL)
         PyErr_Clear();
     lock();
@@ -54,7 +54,6 @@ PyObject *worker_main(PyObject *self, PyObject *unused)
     Py_XDECREF(thread);
     if (wanted && core_begin_thread(worker)) {
         here = worker;
-        worker->released = filch_now_ns();
         while (core_next(worker))
             worker_run(worker);
         if (here == worker)
@@ -168,7 +167,7 @@ void worker_insist(Worker *worker, PyObject *task)
 {
     if (!worker->forced)
         return;
-    PyObject *none = PyObject_CallMethod(kernel.help, "insist", "OO", worker, task);
+    PyObject *none = PyObject_CallFunction(kernel.help.insist, "OO", worker, task);
     if (none == NULL)
         PyErr_WriteUnraisable(task);
     Py_XDECREF(none);
@@ -275,20 +274,15 @@ static PyObject *call_with_alarm(Worker *worker, Future *f)
     return result;
 }
 
-static void let_others_run(Worker *worker)
+/* What the interpreter does between bytecodes, and never if all tasks are in C: it hands its lock over, collects cycles
+   and, in a free-threaded build, drops what is owned here and was let go by other threads. */
+void worker_breathe(Worker *worker)
 {
-#ifndef Py_GIL_DISABLED
-    if (++worker->turns % 64)
-        return;
-    uint64_t now = filch_now_ns();
-    if (now - worker->released < SLICE)
-        return;
-    Py_BEGIN_ALLOW_THREADS
-    Py_END_ALLOW_THREADS
-    worker->released = filch_now_ns();
-#else
-    (void)worker;
-#endif
+    worker->turns = 0;
+    PyObject *none = PyObject_CallNoArgs(kernel.help.breathe);
+    if (none == NULL)
+        PyErr_WriteUnraisable(NULL);
+    Py_XDECREF(none);
 }
 
 /* Take the running task off the stack. Under the lock if the task was forced. */
@@ -402,7 +396,8 @@ void worker_run(Worker *worker)
     if (frame != NULL)
         frame_release(frame);
     Py_DECREF(task);
-    let_others_run(worker);
+    if (++worker->turns >= BREATH)
+        worker_breathe(worker);
 }
 
 static PyMethodDef worker_methods[] = {

@@ -29,6 +29,10 @@ _native: Any = _public  # with what the contract does not name
 _insistence = Insistence()
 
 
+def breathe() -> None:
+    """Called between tasks, for what the interpreter does when a Python function is called."""
+
+
 def current_thread() -> threading.Thread:
     return threading.current_thread()
 
