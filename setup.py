@@ -1,7 +1,8 @@
 """The native kernel's place in the build.
 
-FILCH_BUILD=native: the native kernel is built, or the build fails.  Unset or `pure`: it is not built; so far it is only
-for those who ask for it.
+FILCH_BUILD unset: the native kernel is built where that can be; where it fails, the build says so and goes on with the
+pure kernel, and the reason is put beside the kernel, where `filch --version` finds it.  `native`: it is built, or the
+build fails.  `pure`: it is not built.
 
 Only CPython has a native kernel, and Windows has none.  CC and CFLAGS are heeded; warnings become errors with
 CFLAGS=-Werror.
@@ -21,6 +22,7 @@ from setuptools.errors import BaseError, CCompilerError
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "filch._kernel"
 NAME = f"{PACKAGE}._native"
+WHY = "not_built.txt"  # beside the kernel: why there is no native one
 FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden", "-pthread"]
 
 
@@ -30,16 +32,18 @@ def found(*patterns: str) -> list[str]:
 
 
 def chosen() -> str:
-    """Return what FILCH_BUILD asks for: "native" or "pure"."""
+    """Return what FILCH_BUILD asks for: "native", "pure", or "" for the native kernel if it can be built."""
     wanted = os.environ.get("FILCH_BUILD", "")
     if wanted not in ("", "native", "pure"):
         raise SystemExit(f"FILCH_BUILD must be native or pure, or unset, not {wanted!r}")
-    if sys.implementation.name != "cpython":
+    if not found("native/python/*.c"):
+        reason = "this version does not have"
+    elif sys.implementation.name != "cpython":
         reason = "only CPython has"
     elif sys.platform == "win32":
         reason = "Windows does not have"
     else:
-        return wanted or "pure"  # only on request, as long as the whole suite has not passed on it everywhere
+        return wanted
     if wanted == "native":
         raise SystemExit(f"FILCH_BUILD=native asks for the native kernel, which {reason}; unset it")
     return "pure"
@@ -47,7 +51,7 @@ def chosen() -> str:
 
 def forget(folder: Path) -> None:
     """Remove what an earlier build has left: a binary that is there is a binary that is used."""
-    for path in [*folder.glob("_native.*.so"), folder / "_native.so"]:
+    for path in [*folder.glob("_native.*.so"), folder / "_native.so", folder / WHY]:
         path.unlink(missing_ok=True)
 
 
@@ -61,16 +65,25 @@ class BuildPython(build_py):
 
 
 class BuildNative(build_ext):
-    """Builds the extension, or says in words why that cannot be."""
+    """Builds the extension; falls back to the pure kernel, unless FILCH_BUILD forbids it."""
 
     def run(self) -> None:
+        folder = folder_in(self.build_lib)
+        if self.inplace or self.editable_mode:
+            folder = Path(self.get_finalized_command("build_py").get_package_dir(PACKAGE))
+        for old in {folder, folder_in(self.build_lib)}:
+            forget(old)
         try:
             self.look_for_header()
             super().run()
         except (BaseError, CCompilerError, OSError) as error:
-            raise SystemExit(
-                f"FILCH_BUILD=native asks for the native kernel, which could not be built: {short(error)}"
-            ) from error
+            reason = short(error)
+            if WANTED == "native":
+                raise SystemExit(
+                    f"FILCH_BUILD=native asks for the native kernel, which could not be built: {reason}"
+                ) from error
+            self.extensions = []  # nobody is to look for what was not built
+            fall_back(folder, reason)
 
     def look_for_header(self) -> None:
         """Say what is missing in words, instead of in those of the compiler."""
@@ -87,6 +100,20 @@ def short(error: BaseException) -> str:
             return f"command '{cause.cmd[0]}' failed with exit status {cause.returncode}"
         cause = cause.__cause__ or cause.__context__
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def fall_back(folder: Path, reason: str) -> None:
+    """Say that there is no native kernel: now, and in `filch --version`, for pip hides what is printed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / WHY).write_text(reason + "\n", encoding="utf-8")
+    line = "*" * 100
+    sys.stderr.write(
+        f"\n{line}\n"
+        "WARNING: filch's native kernel was NOT built; the pure one takes its place, and is many times slower.\n"
+        f"The reason: {reason}\n"
+        "FILCH_BUILD=native makes this an error; FILCH_BUILD=pure asks for the pure kernel.\n"
+        f"{line}\n\n"
+    )
 
 
 def folder_in(library: str) -> Path:

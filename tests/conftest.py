@@ -25,17 +25,18 @@ import filch
 SOURCES = Path(filch.__file__).parent.parent
 # Seconds until a test gives up on something that must come.  Not how long it takes: a loaded machine is slow.
 PATIENCE = float(os.environ.get("FILCH_TEST_PATIENCE", "20"))
+KERNEL = os.environ.get("FILCH_KERNEL", "auto")
 # The beginnings of the names of threads that live as long as the process.
 LASTING = ("filch-clock", "filch-default")
 
 
-@pytest.fixture(params=["native", "pure"], scope="session")
+@pytest.fixture(params=["native", "pure"] if KERNEL == "auto" else [KERNEL], scope="session")
 def kernel(request: pytest.FixtureRequest) -> ModuleType:
-    """Each kernel in turn; where the build was required, its absence fails instead of skipping."""
+    """Each kernel in turn, or the one that FILCH_KERNEL names; the absence of that one fails instead of skipping."""
     try:
         return import_module(f"filch._kernel._{request.param}")
     except ModuleNotFoundError as missing:
-        if os.environ.get("FILCH_KERNEL") == "native":
+        if KERNEL != "auto":
             raise
         pytest.skip(f"not built: {missing.name}")
 

@@ -38,7 +38,7 @@ work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 reports=$work/reports
 mkdir "$work/tree" "$reports"
-(cd "$root" && tar -c --exclude=__pycache__ --exclude='_native.*.so' src native tests tools setup.py pyproject.toml README.md LICENSE) |
+(cd "$root" && tar -c --exclude=__pycache__ --exclude='_native.*.so' src native tests tools docs examples benchmarks setup.py pyproject.toml README.md LICENSE) |
     tar -x -C "$work/tree"
 cd "$work/tree"
 export PYTHONPATH=$work/tree/src FILCH_KERNEL=$kernel
@@ -55,7 +55,7 @@ build() {
 asan() {
     # Undefined behaviour ends the process with a word on the error output, which pytest must not keep for itself.
     local options=(-p no:cacheprovider -q -o timeout=600 --capture=sys)
-    build address,undefined "$python"
+    build address,undefined "$python" || return
     # In files of their own, because a test may read what its processes print.  At its end an interpreter keeps memory
     # on purpose, so leaks are the matter of tools/leaks.py.  Python's own allocator would hide what happens in a block.
     export ASAN_OPTIONS="log_path=$reports/asan:detect_leaks=0:allocator_may_return_null=1"
@@ -81,7 +81,7 @@ tsan() {
     export PYTHONPATH=$PYTHONPATH:$packages PYTHON_GIL=0
     # The sanitizer's fixed memory layout and a strongly randomised address space exclude each other.
     runner=(setarch "$(uname -m)" -R "$sanitized")
-    TSAN_OPTIONS="exitcode=0 report_bugs=0" build thread "${runner[@]}"
+    TSAN_OPTIONS="exitcode=0 report_bugs=0" build thread "${runner[@]}" || return
     export TSAN_OPTIONS="log_path=$reports/tsan exitcode=0 history_size=7 suppressions=$work/tree/tools/sanitize_suppressions.txt"
     [ $# -gt 0 ] || set -- tests/kernel
     "${runner[@]}" -m pytest -p no:cacheprovider -q -o timeout=1200 "$@"

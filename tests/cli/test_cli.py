@@ -1,5 +1,6 @@
 """The command line as a whole: finding the command, help, version, and refusals."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -20,7 +21,7 @@ def test_version_names_what_runs(run, monkeypatch):
     first, *rest = ran.out.splitlines()
     assert first == f"filch {__version__}"
     said = dict(line.split(": ", 1) for line in rest)
-    assert said["kernel"] == implementation
+    assert said["kernel"].split(" (the native kernel could not be built: ")[0] == implementation
     assert sys.version.split()[0] in said["python"]
     assert said["workers"] == "7 by default"
 
@@ -84,7 +85,7 @@ def test_importing_the_command_line_stays_light():
     """`filch` would take rich's import time for every command that shows no bar."""
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, filch.cli; print('rich' in sys.modules)"],
-        env={"PYTHONPATH": str(filch.cli.__path__[0]) + "/../.."},
+        env={**os.environ, "PYTHONPATH": str(filch.cli.__path__[0]) + "/../.."},
         capture_output=True,
         text=True,
         check=True,

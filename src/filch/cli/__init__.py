@@ -8,6 +8,7 @@ import platform
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from filch._kernel import implementation
 from filch._version import __version__
@@ -70,7 +71,15 @@ def _version() -> str:
         lock = "free-threaded, but with the GIL switched on" if running else "free-threaded"
     return (
         f"filch {__version__}\n"
-        f"kernel: {implementation}\n"
+        f"kernel: {implementation}{_why_not_native()}\n"
         f"python: {platform.python_implementation()} {platform.python_version()}, {lock}\n"
         f"workers: {_map.workers_by_default()} by default"
     )
+
+
+def _why_not_native() -> str:
+    """Return what the build has written down if it fell back to the pure kernel."""
+    reason = Path(__file__).parents[1] / "_kernel" / "not_built.txt"
+    if implementation != "pure" or not reason.is_file():
+        return ""
+    return f" (the native kernel could not be built: {reason.read_text(encoding='utf-8').strip()})"
