@@ -169,7 +169,10 @@ static PyObject *call_one(Bulk *bulk, PyObject *item, PyObject **scratch)
 PyObject *bulk_work(Worker *worker, PyObject *self)
 {
     Bulk *bulk = (Bulk *)self;
-    if (bulk->cursor + bulk->grain < bulk->size && launch(bulk, true) < 0) {
+    lock();
+    bool more = bulk->cursor + bulk->grain < bulk->size;
+    unlock();
+    if (more && launch(bulk, true) < 0) {
         if (!PyErr_ExceptionMatches(kernel.shutdown))
             return NULL;
         PyErr_Clear();

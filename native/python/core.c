@@ -151,7 +151,7 @@ Frame *worker_open_frame(Worker *worker)
 
 static bool may_still_spawn(Core *core, Worker *worker)
 {
-    return worker != NULL && worker->core == core && worker->task != NULL &&
+    return worker != NULL && worker->core == core && task_of(worker) != NULL &&
            (worker->home == core->root || frame_living(worker->home) != core->root);
 }
 
@@ -162,7 +162,7 @@ static enum refusal refusal_of(Core *core, Worker *worker, bool on_main)
         return BROKEN;
     if (core->ended || (core->closed && !(core->draining && may_still_spawn(core, worker))))
         return CLOSED;
-    return kernel.main_ended && on_main ? AT_EXIT : ADMITTED;
+    return filch_u32_load_relaxed(&kernel.main_ended) && on_main ? AT_EXIT : ADMITTED;
 }
 
 static PyObject *broken_error(PyObject *cause)
@@ -200,7 +200,7 @@ int core_admit(Core *core, PyObject *future, int64_t priority, bool owed)
     Worker *worker = here, *helper = NULL;
     Future *f = part(future);
     int on_main = 0;
-    if (core->refusing && kernel.main_ended && (on_main = is_on_main()) < 0)
+    if (filch_u32_load_relaxed(&kernel.main_ended) && (on_main = is_on_main()) < 0)
         return -1;
     Py_INCREF(future);
     lock();
@@ -213,7 +213,7 @@ int core_admit(Core *core, PyObject *future, int64_t priority, bool owed)
         }
     }
     core->submitted++;
-    if (worker == NULL || worker->core != core || worker->task == NULL) {
+    if (worker == NULL || worker->core != core || task_of(worker) == NULL) {
         f->home = core->root;
         filch_u32_fetch_add_acq_rel(&core->root->references, 1);
         injector_push(&core->injector, future, priority);
@@ -650,7 +650,7 @@ int core_resize(Core *core, Py_ssize_t max_workers, Py_ssize_t max_threads)
 int core_broadcast(Core *core, PyObject **tasks, Py_ssize_t count)
 {
     int on_main = 0;
-    if (core->refusing && kernel.main_ended && (on_main = is_on_main()) < 0)
+    if (filch_u32_load_relaxed(&kernel.main_ended) && (on_main = is_on_main()) < 0)
         return -1;
     lock();
     enum refusal why = core->refusing || core->ended ? refusal_of(core, here, on_main) : ADMITTED;
@@ -824,9 +824,14 @@ bool core_next(Worker *worker)
         enum { FOUND, BREATHE, AGAIN, PARK, END } then = FOUND;
         uint64_t deadline = FILCH_FOREVER;
         lock();
+        if (worker->over) {
+            discard(worker->task);
+            worker->task = NULL;
+            worker->over = false;
+        }
         if (worker->processor == NULL) {
             if (!worker->entered) {
-                unlock();
+                unlock_and_drop();
                 return false; /* a forked child has forgotten it */
             }
             arrive(core, worker);

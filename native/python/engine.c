@@ -56,7 +56,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     lock();
     core_forget(core);
-    core->refusing = kernel.main_ended;
+    core->refusing = filch_u32_load_relaxed(&kernel.main_ended) != 0;
     core->next = kernel.cores;
     core->link = &kernel.cores;
     if (kernel.cores != NULL)
@@ -190,8 +190,7 @@ static PyObject *new_with_tuple(PyObject *fn, PyObject *args)
 
 static PyObject *engine_spawn(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"", "args", "kwargs", "priority", "context", "name", "force", "alarm", NULL};
-    names[0] = "fn";
+    static char *names[] = {"fn", "args", "kwargs", "priority", "context", "name", "force", "alarm", NULL};
     PyObject *fn, *call_args = kernel.empty_tuple, *call_kwargs = Py_None, *number = NULL, *name = Py_None;
     PyObject *alarm = Py_None;
     int context = 1, force = 0;
@@ -414,8 +413,10 @@ static PyObject *engine_counters(PyObject *self, PyObject *unused)
         Processor *processor = core->processors.at[at];
         local += processor->queue.count + processor->inbox.count + processor->mail.count;
     }
-    for (Py_ssize_t at = 0; at < core->workers.count; at++)
-        running += ((Worker *)core->workers.at[at])->task != NULL;
+    for (Py_ssize_t at = 0; at < core->workers.count; at++) {
+        PyObject *task = ((Worker *)core->workers.at[at])->task;
+        running += task != NULL && !is_done(word_of(part(task)));
+    }
     unsigned long long values[] = {core->submitted,
                                    core->steals,
                                    core->stolen,

@@ -375,7 +375,19 @@ PyObject *name_of(PyObject *fn, Extra *extra)
 PyObject *future_name(PyObject *future)
 {
     Future *f = part(future);
-    return name_of(f->fn, f->extra);
+    PyObject *fn = NULL, *given = NULL;
+    lock();
+    uint32_t state = future_pin(future) & STATE;
+    if (state == PENDING || state == RUNNING) { /* else its worker is dropping them, or has */
+        fn = Py_XNewRef(f->fn);
+        given = f->extra != NULL ? Py_XNewRef(f->extra->name) : NULL;
+    }
+    unlock();
+    Extra extra = {.name = given};
+    PyObject *name = name_of(fn, &extra);
+    Py_XDECREF(fn);
+    Py_XDECREF(given);
+    return name;
 }
 
 /* Ends. Exactly one caller moves a future out of a state. */
@@ -493,10 +505,10 @@ void future_tell(PyObject *self)
     Future *f = part(self);
     if (f->runner)
         bulk_lose(self);
-    while (f->side != NULL) {
+    while (word_of(f) & SLOW) { /* else nobody listens */
         lock();
         PyObject *callback = NULL;
-        if (f->side->callback_count > 0) {
+        if (f->side != NULL && f->side->callback_count > 0) {
             callback = f->side->callbacks[0];
             f->side->callback_count--;
             memmove(f->side->callbacks, f->side->callbacks + 1,
@@ -754,10 +766,11 @@ static PyObject *future_interrupt(PyObject *self, PyObject *unused)
         side->interrupted = true;
     if (state != RUNNING || !first)
         worker = NULL;
-    if (worker != NULL) {
+    if (worker != NULL)
         worker_interrupt(worker, self, side);
-        Py_INCREF(worker);
-    }
+    if (worker != NULL && !worker->forced)
+        worker = NULL;
+    Py_XINCREF(worker);
     unlock();
     if (worker != NULL) {
         worker_insist(worker, self);
@@ -786,11 +799,12 @@ static PyObject *future_expire(PyObject *self, PyObject *error)
     }
     if (worker != NULL) {
         lock();
-        bool runs = !side->interrupted;
-        if (runs)
+        bool first = !side->interrupted;
+        if (first)
             worker_interrupt(worker, self, side);
+        bool insists = first && worker->forced;
         unlock();
-        if (runs)
+        if (insists)
             worker_insist(worker, self);
         Py_DECREF(worker);
     }

@@ -162,6 +162,7 @@ struct Worker {
     Py_ssize_t number;
     Seat *seat;
     bool called, entered, asleep, forced, begun;
+    bool over; /* `task` has ended, and is dropped under the lock, where others look at it; for its own thread alone */
     int isolated, shielded;
     Processor *processor;
     PyObject *thread;
@@ -202,7 +203,7 @@ typedef struct State {
     PyObject *str_acquire, *str_release, *str_notify_all, *str_qualname, *str_main;
     PyObject *str_add_result, *str_add_exception, *str_add_cancelled;
     PyObject *empty_tuple;
-    bool main_ended;
+    filch_atomic_u32 main_ended;
     Core *cores;
     Failure *lost;
 } State;
@@ -217,6 +218,8 @@ extern uint32_t kernel_forks; /* how often this process and those it comes from 
 static inline void lock(void) { filch_mutex_lock(&kernel_lock); }
 static inline void unlock(void) { filch_mutex_unlock(&kernel_lock); }
 static inline Future *part(PyObject *future) { return (Future *)((char *)future + future_offset); }
+/* For the worker's own thread: the task that runs on it. */
+static inline PyObject *task_of(const Worker *worker) { return worker->over ? NULL : worker->task; }
 static inline uint32_t word_of(Future *f) { return filch_u32_load_acquire(&f->word); }
 static inline bool is_done(uint32_t word) { return (word & STATE) >= FINISHED; }
 static inline bool is_future(PyObject *object) { return PyObject_TypeCheck(object, kernel.future_type); }
@@ -246,7 +249,7 @@ Frame *frame_living(Frame *frame);
 /* future.c */
 PyObject *future_new_task(PyObject *fn, PyObject *const *args, Py_ssize_t count);
 int future_context(Future *f);
-PyObject *future_name(PyObject *future);
+PyObject *future_name(PyObject *future); /* whatever its state */
 PyObject *name_of(PyObject *fn, Extra *extra);
 Side *future_side(PyObject *future); /* may allocate; then the bit is set. Without the lock; NULL: no memory */
 uint32_t future_pin(PyObject *future); /* under the lock: the word; a running task stays so until the unlock */
@@ -306,7 +309,7 @@ int worker_checkpoint(Worker *worker);
 int worker_raise_shield(Worker *worker);
 int worker_lower_shield(Worker *worker);
 void worker_interrupt(Worker *worker, PyObject *task, Side *side); /* under the lock */
-void worker_insist(Worker *worker, PyObject *task);
+void worker_insist(Worker *worker, PyObject *task); /* of a forced task */
 
 /* waiting.c */
 enum waited { WAITED_DONE, WAITED_TIMEOUT, WAITED_ERROR };

@@ -248,7 +248,7 @@ static PyObject *current_engine(PyObject *module, PyObject *unused)
 static PyObject *current_future(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    return Py_NewRef(here != NULL && here->task != NULL ? here->task : Py_None);
+    return Py_NewRef(here != NULL && task_of(here) != NULL ? here->task : Py_None);
 }
 
 static PyObject *engines(PyObject *module, PyObject *unused)
@@ -304,7 +304,7 @@ static PyObject *main_ended(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     lock();
-    kernel.main_ended = true;
+    filch_u32_store_relaxed(&kernel.main_ended, 1);
     for (Core *core = kernel.cores; core != NULL; core = core->next)
         core->refusing = true;
     unlock();

@@ -127,7 +127,7 @@ static bool is_stuck(Worker *there, Worker *worker, Vector *trail)
 static void raise_circle(Worker *worker, Vector *trail)
 {
     PyObject *names = PyList_New(0);
-    PyObject *name = names ? future_name(worker->task) : NULL;
+    PyObject *name = names ? future_name(task_of(worker)) : NULL;
     if (name != NULL)
         PyList_Append(names, name);
     Py_XDECREF(name);
@@ -162,7 +162,7 @@ static enum waited sleep_inside(Worker *worker, Wait *wait, uint64_t deadline, b
     if (!timed) {
         worker->waiting = wait;
         worker->mark = ++kernel_marks;
-        circle = worker->task != NULL && is_stuck(worker, worker, &trail);
+        circle = task_of(worker) != NULL && is_stuck(worker, worker, &trail);
         for (Py_ssize_t at = 0; at < trail.count; at++)
             Py_INCREF((PyObject *)trail.at[at]);
     }

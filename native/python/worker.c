@@ -69,6 +69,10 @@ bool worker_begin(Worker *worker, PyObject *future, bool nested, bool owned)
 {
     if (!future_claim(future))
         return false;
+    if (worker->over) { /* a callback of the task that has ended waits; `worker_run` drops it */
+        worker->task = NULL;
+        worker->over = false;
+    }
     if (nested) {
         if (worker->depth == worker->room) {
             worker->room = worker->room * 2 + 8;
@@ -99,7 +103,7 @@ static void call_back(Worker *worker)
 /* Under the lock. */
 static bool is_asked(Worker *worker)
 {
-    Side *side = worker->task != NULL ? part(worker->task)->side : NULL;
+    Side *side = task_of(worker) != NULL ? part(worker->task)->side : NULL;
     return side != NULL && side->interrupted;
 }
 
@@ -165,8 +169,6 @@ void worker_interrupt(Worker *worker, PyObject *task, Side *side)
 /* Ask a forced task again and again while it runs: a destructor may swallow what is sent to it. */
 void worker_insist(Worker *worker, PyObject *task)
 {
-    if (!worker->forced)
-        return;
     PyObject *none = PyObject_CallFunction(kernel.help.insist, "OO", worker, task);
     if (none == NULL)
         PyErr_WriteUnraisable(task);
@@ -285,7 +287,7 @@ void worker_breathe(Worker *worker)
     Py_XDECREF(none);
 }
 
-/* Take the running task off the stack. Under the lock if the task was forced. */
+/* Take the running task off the stack. Under the lock, as others look at it there. */
 static void leave(Worker *worker)
 {
     worker->task = NULL;
@@ -317,7 +319,7 @@ void worker_run(Worker *worker)
     if (failed) {
         PyObject *type, *error, *traceback;
         PyErr_Fetch(&type, &error, &traceback);
-        PyObject *name = future_name(task);
+        PyObject *name = name_of(f->fn, f->extra);
         PyErr_Restore(type, error, traceback);
         value = failure_from_raised(name);
         Py_XDECREF(name);
@@ -348,7 +350,9 @@ void worker_run(Worker *worker)
             unlock();
         }
     } else {
-        leave(worker);
+        worker->over = true;
+        worker->isolated = worker->shielded = 0;
+        worker->home = NULL;
     }
     /* Nobody looks at what it was called with once it is ENDING; who looks before has set the bit, under the lock. */
     uint32_t word = RUNNING;
@@ -395,7 +399,8 @@ void worker_run(Worker *worker)
         frame_release(home);
     if (frame != NULL)
         frame_release(frame);
-    Py_DECREF(task);
+    if (!worker->over)
+        Py_DECREF(task);
     if (++worker->turns >= BREATH)
         worker_breathe(worker);
 }
