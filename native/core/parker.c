@@ -138,6 +138,44 @@ enum filch_parked filch_parker_park(struct filch_parker *parker, uint64_t deadli
     }
 }
 
+static uint64_t watch_ns;
+static uint32_t watch_threads;
+static filch_atomic_u32 watchers;
+
+void filch_watch_limit(uint64_t ns, uint32_t threads)
+{
+    watch_ns = ns;
+    watch_threads = threads;
+    filch_u32_init(&watchers, 0);
+}
+
+bool filch_parker_watch(struct filch_parker *parker, uint64_t deadline, struct filch_patience *patience)
+{
+    bool found = false;
+    patience->since = filch_now_ns();
+    if (patience->ns == 0)
+        patience->ns = watch_ns;
+    uint64_t until = patience->since + patience->ns;
+    if (filch_u32_fetch_add_acq_rel(&watchers, 1) < watch_threads)
+        do {
+            for (int i = 0; i < 8; i++)
+                filch_relax();
+            found = filch_u32_load_relaxed(&parker->state) == TOKEN; /* `park` reads what comes with it */
+        } while (!found && filch_now_ns() < (until < deadline ? until : deadline));
+    filch_u32_fetch_add_acq_rel(&watchers, UINT32_MAX);
+    if (found)
+        patience->ns = watch_ns;
+    return found;
+}
+
+void filch_patience_learn(struct filch_patience *patience)
+{
+    if (filch_now_ns() - patience->since <= watch_ns)
+        patience->ns = watch_ns; /* with more patience it would have come */
+    else if (patience->ns > watch_ns / 16)
+        patience->ns /= 2;
+}
+
 void filch_parker_unpark(struct filch_parker *parker)
 {
     /* Release: pairs with the acquire of `park`. A read-modify-write even where a token lies already, so that this

@@ -37,6 +37,22 @@ void filch_parker_destroy(struct filch_parker *parker);
    take the token if there is one. What the thread that left the token did before is visible after FILCH_TOKEN. */
 enum filch_parked filch_parker_park(struct filch_parker *parker, uint64_t deadline);
 
+/* How long a thread watches before it parks, learned from how long its waits have been. Owner only. */
+struct filch_patience {
+    uint64_t ns, since;
+};
+
+/* For all threads: watch for `ns` nanoseconds at most, and `threads` of them at a time; 0 is not at all, and what is set
+   at first. Also makes those forgotten who watch, as in a forked child, where they are not. */
+void filch_watch_limit(uint64_t ns, uint32_t threads);
+
+/* Owner only, before `park`. Look for a token, awake, as long as is worth while; true if there is one, which `park` will
+   take. A sleep and a wake-up take longer than many waits. */
+bool filch_parker_watch(struct filch_parker *parker, uint64_t deadline, struct filch_patience *patience);
+
+/* After the `park` that came after a `watch` in vain: learn from how long it was. */
+void filch_patience_learn(struct filch_patience *patience);
+
 /* Anybody. Leave a token. The parker must live until this returns; the core's parkers are part of records that live as
    long as what they sleep in. */
 void filch_parker_unpark(struct filch_parker *parker);

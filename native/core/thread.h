@@ -35,6 +35,16 @@ static inline uint64_t filch_deadline_in(uint64_t ns)
     return ns < FILCH_FOREVER - now ? now + ns : FILCH_FOREVER;
 }
 
+/* Tell the processor that this is a loop that waits. */
+static inline void filch_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
 /* A lock that is not re-entrant, and need not be: a section of the core calls nothing that could run Python, so a
    signal handler of Python's or a destructor, which run between two bytecodes or in a reference's drop, never come in
    its middle. Nobody sleeps, and nobody waits for the interpreter's lock, in a section. */

@@ -868,7 +868,8 @@ bool core_next(Worker *worker)
             continue;
         enum filch_parked how;
         Py_BEGIN_ALLOW_THREADS
-        how = filch_parker_park(&worker->seat->parker, deadline);
+        how = seat_watch(worker->seat, deadline) ? filch_parker_park(&worker->seat->parker, 0)
+                                                 : seat_park(worker->seat, deadline);
         Py_END_ALLOW_THREADS
         if (how == FILCH_TIMEOUT && retires(core, worker))
             return false;

@@ -53,6 +53,7 @@ typedef struct Frame {
    itself off the lists under the lock before it goes on. */
 typedef struct Seat {
     struct filch_parker parker;
+    struct filch_patience patience;
     bool ready;
     Worker *heir; /* under the lock: a worker to be given a processor when it is unparked */
 } Seat;
@@ -188,7 +189,7 @@ typedef struct Failure {
 #define HELPERS(X) \
     X(after_fork_in_child) X(awaited) X(breathe) X(broken_error) X(callback_failed) X(circle) \
     X(condition_for) X(current_thread) X(for_coroutines) X(fresh_copy) X(initializer_failed) X(insist) \
-    X(is_on_main) X(no_thread) X(report) X(report_unexpected_state) X(warn_of_threads)
+    X(is_on_main) X(no_thread) X(report) X(report_unexpected_state) X(warn_of_threads) X(watch_limits)
 #define HELPER(name) PyObject *name;
 
 typedef struct State {
@@ -242,6 +243,8 @@ void sleeper_leave(Sleeper *sleeper);
 void wake_all(Sleepers *list);
 Seat *own_seat(void);
 void seat_unpark(Seat *seat);
+bool seat_watch(Seat *seat, uint64_t deadline); /* before `seat_park`, without the interpreter: is there a token? */
+enum filch_parked seat_park(Seat *seat, uint64_t deadline);
 Frame *frame_new(Core *core, Frame *above);
 void frame_release(Frame *frame);
 Frame *frame_living(Frame *frame);

@@ -166,6 +166,26 @@ void sleeper_leave(Sleeper *sleeper)
     sleeper->link = NULL;
 }
 
+/* Whoever leaves a token is often about to let the interpreter go: who takes it at once would have to sleep for it. */
+#define HOLD_OFF 700u /* nanoseconds */
+
+bool seat_watch(Seat *seat, uint64_t deadline)
+{
+    bool found = filch_parker_watch(&seat->parker, deadline, &seat->patience);
+#ifndef Py_GIL_DISABLED
+    for (uint64_t until = found ? filch_now_ns() + HOLD_OFF : 0; found && filch_now_ns() < until;)
+        filch_relax();
+#endif
+    return found;
+}
+
+enum filch_parked seat_park(Seat *seat, uint64_t deadline)
+{
+    enum filch_parked how = filch_parker_park(&seat->parker, deadline);
+    filch_patience_learn(&seat->patience);
+    return how;
+}
+
 /* Under the lock, so that the seat is still there. */
 void seat_unpark(Seat *seat)
 {

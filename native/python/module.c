@@ -7,6 +7,8 @@ Py_ssize_t future_offset;
 _Thread_local Worker *here;
 uint32_t kernel_forks;
 
+static unsigned long watch_ns, watch_threads; /* see `filch_watch_limit` */
+
 static PyObject *attribute(const char *module, const char *name)
 {
     PyObject *imported = PyImport_ImportModule(module);
@@ -29,6 +31,7 @@ static void fork_in_parent(void)
 static void fork_in_child(void)
 {
     kernel_forks++;
+    filch_watch_limit(watch_ns, watch_threads);
     filch_mutex_init(&kernel_lock);
 }
 
@@ -84,6 +87,11 @@ static int module_exec(PyObject *module)
 #define FIND(name) found = found && (kernel.help.name = PyObject_GetAttrString(help, #name)) != NULL;
     HELPERS(FIND)
     Py_XDECREF(help);
+    PyObject *limits = found ? PyObject_CallNoArgs(kernel.help.watch_limits) : NULL;
+    found = limits != NULL && PyArg_ParseTuple(limits, "kk", &watch_ns, &watch_threads);
+    Py_XDECREF(limits);
+    if (found)
+        filch_watch_limit(watch_ns, (uint32_t)watch_threads);
     return found ? 0 : -1;
 }
 

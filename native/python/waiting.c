@@ -27,7 +27,20 @@ static enum filch_parked sleep_until(Seat *seat, uint64_t deadline)
 {
     enum filch_parked how;
     Py_BEGIN_ALLOW_THREADS
-    how = filch_parker_park(&seat->parker, deadline);
+    how = seat_watch(seat, deadline) ? filch_parker_park(&seat->parker, 0) : seat_park(seat, deadline);
+    Py_END_ALLOW_THREADS
+    return how;
+}
+
+/* At first, only watch: a signal that comes meanwhile disturbs no sleep, and is to be looked for before. */
+static enum filch_parked sleep_outside(Seat *seat, uint64_t deadline, bool watched)
+{
+    enum filch_parked how = FILCH_DISTURBED;
+    Py_BEGIN_ALLOW_THREADS
+    if (watched)
+        how = seat_park(seat, deadline);
+    else if (seat_watch(seat, deadline))
+        how = filch_parker_park(&seat->parker, 0);
     Py_END_ALLOW_THREADS
     return how;
 }
@@ -54,7 +67,7 @@ static enum waited wait_outside(Wait *wait, uint64_t deadline)
     Seat *seat = own_seat();
     Sleeper sleeper = {0};
     enum waited result = WAITED_DONE;
-    for (;;) {
+    for (bool watched = false;; watched = true) {
         lock();
         bool done = wait->done(wait->context);
         if (!done && sleeper.link == NULL)
@@ -63,7 +76,7 @@ static enum waited wait_outside(Wait *wait, uint64_t deadline)
         if (done)
             break;
         core_replace_own();
-        enum filch_parked how = sleep_until(seat, deadline);
+        enum filch_parked how = sleep_outside(seat, deadline, watched);
         if (how == FILCH_DISTURBED && PyErr_CheckSignals() < 0) {
             result = WAITED_ERROR;
             break;

@@ -147,6 +147,84 @@ static void stress(void)
     harness_together(2, race_the_deadline);
 }
 
+/* Watching. */
+
+static void a_watch_leaves_the_token(void)
+{
+    struct filch_patience patience = {0};
+    filch_watch_limit(1000000000, 1);
+    filch_parker_unpark(&parkers[0]);
+    CHECK(filch_parker_watch(&parkers[0], FILCH_FOREVER, &patience));
+    CHECK(filch_parker_watch(&parkers[0], FILCH_FOREVER, &patience));
+    CHECK(filch_parker_park(&parkers[0], 0) == FILCH_TOKEN);
+    CHECK(filch_parker_park(&parkers[0], 0) == FILCH_TIMEOUT);
+}
+
+static void a_watch_ends(void)
+{
+    struct filch_patience patience = {0};
+    filch_watch_limit(1000000, 1);
+    uint64_t start = filch_now_ns();
+    CHECK(!filch_parker_watch(&parkers[0], FILCH_FOREVER, &patience));
+    CHECK(filch_now_ns() - start >= 1000000);
+    filch_watch_limit(1000000000000, 1); /* longer than the test may take: the deadline ends it */
+    patience.ns = 0;
+    CHECK(!filch_parker_watch(&parkers[0], filch_deadline_in(1000000), &patience));
+    filch_watch_limit(1000000000000, 0); /* nor does anybody watch if nobody may */
+    CHECK(!filch_parker_watch(&parkers[0], FILCH_FOREVER, &patience));
+    filch_watch_limit(0, 1);
+    patience.ns = 0;
+    CHECK(!filch_parker_watch(&parkers[0], FILCH_FOREVER, &patience));
+}
+
+static void patience_is_learnt(void)
+{
+    struct filch_patience patience = {0};
+    filch_watch_limit(64000, 1);
+    for (int i = 0; i < 10; i++) {
+        CHECK(!filch_parker_watch(&parkers[0], FILCH_FOREVER, &patience));
+        harness_nap(100); /* long waits make it shorter */
+        filch_patience_learn(&patience);
+    }
+    CHECK(patience.ns == 4000);
+    patience.since = filch_now_ns(); /* and a short one makes it whole, as does a token that comes in time */
+    filch_watch_limit(1000000000, 1);
+    filch_patience_learn(&patience);
+    CHECK(patience.ns == 1000000000);
+    patience.ns = 4000;
+    filch_parker_unpark(&parkers[0]);
+    CHECK(filch_parker_watch(&parkers[0], FILCH_FOREVER, &patience));
+    CHECK(patience.ns == 1000000000);
+    CHECK(filch_parker_park(&parkers[0], 0) == FILCH_TOKEN);
+}
+
+/* As `spsc`, watching first. */
+static void watch_and_hand_over(unsigned number)
+{
+    struct filch_patience patience = {0};
+    uint64_t steps = harness_steps(4000);
+    for (uint64_t i = 0; i < steps; i++) {
+        if (number == 0) {
+            cargo = i;
+            filch_parker_unpark(&parkers[1]);
+        }
+        filch_parker_watch(&parkers[number], FILCH_FOREVER, &patience);
+        while (filch_parker_park(&parkers[number], FILCH_FOREVER) != FILCH_TOKEN)
+            ;
+        filch_patience_learn(&patience);
+        if (number == 1) {
+            CHECK(cargo == i);
+            filch_parker_unpark(&parkers[0]);
+        }
+    }
+}
+
+static void watched_spsc(void)
+{
+    filch_watch_limit(20000, 2);
+    harness_together(2, watch_and_hand_over);
+}
+
 int main(void)
 {
     harness_start("parker");
@@ -165,6 +243,12 @@ int main(void)
     for (unsigned i = 0; i < PLAYERS; i++)
         filch_parker_park(&parkers[i], 0);
     CASE(stress);
+    for (unsigned i = 0; i < PLAYERS; i++)
+        filch_parker_park(&parkers[i], 0);
+    CASE(a_watch_leaves_the_token);
+    CASE(a_watch_ends);
+    CASE(patience_is_learnt);
+    CASE(watched_spsc);
     for (unsigned i = 0; i < PLAYERS; i++)
         filch_parker_destroy(&parkers[i]);
     return 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import weakref
@@ -31,6 +32,21 @@ _insistence = Insistence()
 
 def breathe() -> None:
     """Called between tasks, for what the interpreter does when a Python function is called."""
+
+
+def watch_limits() -> tuple[int, int]:
+    """How many nanoseconds a thread watches for what it waits for before it sleeps, and how many do so at a time.
+
+    FILCH_SPIN is in microseconds; with one CPU nobody watches, as nothing could come about meanwhile.
+    """
+    try:
+        cpus = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cpus = os.cpu_count() or 1
+    text = os.environ.get("FILCH_SPIN", "20")
+    if not (text.isdecimal() and int(text) <= 1000):
+        raise ImportError(f"FILCH_SPIN must be a whole number of microseconds from 0 to 1000, or unset, not {text!r}")
+    return (int(text) * 1000, cpus) if cpus > 1 else (0, 0)
 
 
 def current_thread() -> threading.Thread:
