@@ -5,6 +5,7 @@ Not here: futures made by hand, and how a thread sleeps until a future is done.
 
 import concurrent.futures
 import gc
+import logging
 import threading
 import traceback
 import weakref
@@ -208,6 +209,39 @@ def test_the_logged_error_names_the_task(make_engine: Any, log: Any, eventually:
     assert any("lose_it" in line for line in said)  # in either order: without the GIL, they may go in any
     assert any("the named one" in line for line in said)
     assert all(info and "raise LookupError" in "".join(traceback.format_exception(*info)) for info in infos)
+
+
+def test_an_error_that_is_lost_while_another_is_logged(make_engine: Any, log: Any, eventually: Any) -> None:
+    """`logging` ignores what is logged in the middle of logging, and the second error would never be seen."""
+    engine = make_engine()
+
+    def lose_it() -> None:
+        raise LookupError("lost")
+
+    last: list[Any] = []
+
+    class Dropper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            last.clear()
+
+    with held(engine):
+        futures = [engine._spawn(lose_it, name=name) for name in ("one", "two")]
+    assert engine.wait_idle(PATIENCE)
+    dropper = Dropper()
+    last.append(futures.pop())
+    logging.getLogger("filch").addHandler(dropper)
+    try:
+        del futures[:]
+
+        def is_there() -> bool:
+            engine.submit(int).result(PATIENCE)
+            gc.collect()
+            return len(log.records) >= 2
+
+        eventually(is_there, "both are logged")
+    finally:
+        logging.getLogger("filch").removeHandler(dropper)
+    assert sorted(line[-3:] for line in log.take("filch")) == ["one", "two"]
 
 
 def test_cancelled_futures_and_asked_for_stops_are_not_lost_errors(kernel: ModuleType, make_engine: Any) -> None:

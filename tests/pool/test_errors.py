@@ -357,7 +357,8 @@ def look(pool: filch.Pool, log: Any, eventually: Any, count: int = 1) -> list[lo
     """Return what is logged when so many records have come."""
 
     def is_there() -> bool:
-        pool.submit(int).result(20)  # the last reference may be merged by the worker
+        for future in pool.broadcast(int):  # without the GIL, what a worker owns goes when that worker wakes
+            future.result(20)
         return len(log.records) >= count
 
     eventually(is_there, f"{count} lost errors are logged")

@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import _base
 from concurrent.futures.thread import BrokenThreadPool
@@ -21,10 +22,27 @@ AGAIN = 1.0  # seconds that a forced task has to clean up before it is interrupt
 # What they say.
 
 
+_reports = threading.local()
+
+
 def report_lost_error(name: str | None, error: BaseException) -> None:
-    logging.getLogger("filch").error(
-        "nobody asked for the error of %s", name, exc_info=(type(error), error, error.__traceback__)
-    )
+    """Log it; in the middle of logging another one, as a destructor may come there, when that is done.
+
+    `logging` ignores what is logged from inside (since 3.13.4).
+    """
+    waiting: deque[tuple[str | None, BaseException]] | None = getattr(_reports, "waiting", None)
+    if waiting is None:
+        waiting = _reports.waiting = deque()
+    busy = bool(waiting)
+    waiting.append((name, error))
+    while waiting and not busy:
+        try:
+            name, error = waiting[0]
+            logging.getLogger("filch").error(
+                "nobody asked for the error of %s", name, exc_info=(type(error), error, error.__traceback__)
+            )
+        finally:
+            waiting.popleft()
 
 
 def warn_of_threads(error: BaseException, left: int) -> None:
