@@ -9,7 +9,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, final
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -34,6 +34,7 @@ class Future(concurrent.futures.Future[_T]):
         """End the future now with `error`, and interrupt its task if it runs; False when it has ended."""
     def __await__(self) -> Generator[Any, None, _T]: ...
 
+@final
 class Bulk(Generic[_T]):
     """Calls of one function on many argument tuples, started in order, results kept by index."""
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 from filch._kernel._common import fresh_copy
 from filch._kernel._pure_core import FAIR, Core, MainThread, cores
@@ -186,6 +186,7 @@ class Engine:
             self._core.abandon()
 
 
+@final
 class Bulk:
     """See the contract.  A runner is a task that makes one call after the other; while calls are left, one runner waits
     in a queue for whoever has nothing to do."""
