@@ -18,6 +18,7 @@ static struct filch_thread threads[100000];
 static struct birth {
     struct filch_sleeper *self;
     uint32_t processor;
+    bool gone, joined;
 } births[100000];
 static filch_atomic_u64 work, ran, submitted;
 static filch_atomic_u32 kinds;
@@ -81,6 +82,19 @@ static void audit(void)
 
 static void *worker_main(void *birth);
 
+/* Not only in the end: a thread that is not joined keeps its stack. With `registry`, which who leaves has let go. */
+static void join_those_who_left(void)
+{
+    for (unsigned i = joined; i < started; i++) {
+        if (births[i].gone && !births[i].joined) {
+            filch_thread_join(&threads[i]);
+            births[i].joined = true;
+        }
+        if (births[i].joined && i == joined)
+            joined++;
+    }
+}
+
 /* Do what a call asks for. */
 static void answer(struct filch_call call)
 {
@@ -93,9 +107,9 @@ static void answer(struct filch_call call)
     }
     filch_mutex_lock(&registry);
     CHECK(spares > 0 && started < sizeof threads / sizeof threads[0]);
+    join_those_who_left();
     number = started++;
-    births[number].self = spare[--spares];
-    births[number].processor = call.processor;
+    births[number] = (struct birth){spare[--spares], call.processor, false, false};
     CHECK(!filch_thread_start(&threads[number], worker_main, &births[number]));
     filch_mutex_unlock(&registry);
 }
@@ -157,6 +171,7 @@ static void *worker_main(void *argument)
     work_until_ended(self);
     filch_mutex_lock(&registry);
     spare[spares++] = self;
+    birth->gone = true;
     filch_mutex_unlock(&registry);
     return NULL;
 }
@@ -191,7 +206,8 @@ static void close_pool(void)
     CHECK(idle.free_count == idle.processors && idle.searching == 0 && idle.excess.count == 0);
     filch_idle_end(&idle);
     for (; joined < started; joined++)
-        filch_thread_join(&threads[joined]);
+        if (!births[joined].joined)
+            filch_thread_join(&threads[joined]);
     CHECK(spares == RECORDS && idle.threads == 0);
     for (unsigned i = 0; i < RECORDS; i++)
         filch_sleeper_destroy(&records[i]);
