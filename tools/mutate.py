@@ -1,7 +1,8 @@
-"""Test the kernel suite: take one line of the pure kernel away, and some test must fail.
+"""Test the kernel suite: take one line of a kernel away, and some test must fail.
 
     python tools/mutate.py              all mutants; the table, and how many survived as the exit status
     python tools/mutate.py -j 2 wake    those whose description has that word, two at a time
+    python tools/mutate.py --kernel native
 
 Each mutant is a copy of the package with one replacement of tools/mutants.txt, and has the tests that are to see it.
 One whose text is not in the file counts as a survivor: a change of the kernel changes its mutants.  The last table is
@@ -49,16 +50,32 @@ def read_mutants(text: str) -> list[Mutant]:
 MUTANTS = read_mutants(Path(__file__).with_name("mutants.txt").read_text("utf-8"))
 
 
-def file_of(package: Path, name: str) -> Path:
-    return package / "_kernel" / {"pure": "_pure.py"}.get(name, f"_pure_{name}.py")
+def file_of(tree: Path, name: str) -> Path:
+    """Return the file of a mutant: `core` is `_pure_core.py`, and `c/core` is `native/python/core.c`."""
+    if name.startswith("c/"):
+        return tree / "native" / "python" / f"{name[2:]}.c"
+    return tree / "src" / "filch" / "_kernel" / {"pure": "_pure.py"}.get(name, f"_pure_{name}.py")
+
+
+def kernel_of(mutant: Mutant) -> str:
+    return "native" if mutant.file.startswith("c/") else "pure"
+
+
+def build(tree: Path) -> None:
+    """Build the native kernel inside of the tree."""
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+        cwd=tree, env={**os.environ, "FILCH_BUILD": "native"}, capture_output=True, check=True,
+    )  # fmt: skip
 
 
 def run_tests(sources: Path, mutant: Mutant) -> tuple[bool, str]:
     """Did the tests pass, and the name of the first that did not."""
     files = [str(ROOT / "tests" / "kernel" / f"test_{name}.py") for name in mutant.tests.split()]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=40", "--tb=no", "-rfE"]
-    words = f"pure and ({mutant.words})" if mutant.words else "pure"
-    environment = {**os.environ, "PYTHONPATH": str(sources), "FILCH_TEST_PATIENCE": PATIENCE, "FILCH_KERNEL": "pure"}
+    kernel = kernel_of(mutant)
+    words = f"{kernel} and ({mutant.words})" if mutant.words else kernel
+    environment = {**os.environ, "PYTHONPATH": str(sources), "FILCH_TEST_PATIENCE": PATIENCE, "FILCH_KERNEL": kernel}
     try:
         done = subprocess.run(
             [*command, "-k", words, *files],
@@ -75,15 +92,21 @@ def run_tests(sources: Path, mutant: Mutant) -> tuple[bool, str]:
 def attempt(mutant: Mutant, rounds: int) -> tuple[Mutant, bool, str]:
     """Is the mutant dead, and who killed it."""
     with tempfile.TemporaryDirectory() as folder:
-        sources = Path(folder)
-        shutil.copytree(ROOT / "src" / "filch", sources / "filch", ignore=shutil.ignore_patterns("__pycache__"))
-        path = file_of(sources / "filch", mutant.file)
+        tree = Path(folder)
+        ignored = shutil.ignore_patterns("__pycache__", "_native*.so")
+        shutil.copytree(ROOT / "src", tree / "src", ignore=ignored)
+        shutil.copytree(ROOT / "native", tree / "native")
+        for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, tree)
+        path = file_of(tree, mutant.file)
         text = path.read_text("utf-8")
         if text.count(mutant.old) != 1:
             return mutant, False, f"its text is {text.count(mutant.old)} times in {path.name}"
         path.write_text(text.replace(mutant.old, mutant.new), "utf-8")
+        if kernel_of(mutant) == "native":
+            build(tree)
         for _ in range(rounds):  # a race may be met in a later round
-            passed, killer = run_tests(sources, mutant)
+            passed, killer = run_tests(tree / "src", mutant)
             if not passed:
                 return mutant, True, killer
     return mutant, False, ""
@@ -95,8 +118,14 @@ def main() -> int:
     parser.add_argument("-j", "--jobs", type=int, default=1)
     parser.add_argument("-r", "--rounds", type=int, default=3, help="times that the tests of a mutant are run")
     parser.add_argument("--baseline", action="store_true", help="only run the tests of the mutants on what is there")
+    parser.add_argument("--kernel", choices=["pure", "native"], default="pure")
     arguments = parser.parse_args()
-    chosen = [each for each in MUTANTS if not arguments.words or any(word in each.what for word in arguments.words)]
+    chosen = [
+        each
+        for each in MUTANTS
+        if kernel_of(each) == arguments.kernel
+        and (not arguments.words or any(word in each.what for word in arguments.words))
+    ]
     if arguments.baseline:
         for mutant in chosen:
             passed, first = run_tests(ROOT / "src", mutant)

@@ -351,3 +351,14 @@ def test_all_who_wait_for_idleness_are_told(make_engine: Any, together: Any, man
         found = together(*[wait] * 3, *(gate.set for gate in gates))
         assert found[:3] == [[True] * 3] * 3
     assert engine.wait_idle(0) is True
+
+
+def test_tasks_that_are_only_in_c(make_engine: Any) -> None:
+    """A worker that runs no bytecode would keep the GIL until all its tasks have run; all others would stand still."""
+    engine = make_engine(1)
+    numbers = list(range(200_000))
+    with held(engine):
+        futures = [engine.submit(sum, numbers) for _ in range(600)]  # about a second
+    futures[0].result(PATIENCE)
+    assert not futures[-1].done()
+    engine._cancel_pending()
