@@ -56,6 +56,17 @@ static int launch(Bulk *bulk, bool owed)
     unlock();
     Py_XDECREF(old);
     int result = core_admit(bulk->core, runner, bulk->priority, owed);
+    if (result < 0) { /* refused: it and the bulk would keep each other */
+        lock();
+        bool refused = f->home == NULL && (word_of(f) & STATE) == PENDING;
+        old = refused && bulk->waiting_runner == runner ? runner : NULL;
+        if (old != NULL)
+            bulk->waiting_runner = NULL;
+        if (refused)
+            f->runner = false;
+        unlock();
+        Py_XDECREF(old);
+    }
     Py_DECREF(runner);
     return result;
 }

@@ -28,7 +28,7 @@ static void unlock_and_drop(void)
 
 /* Making and unmaking. */
 
-static void core_fill(Core *core)
+static bool core_fill(Core *core)
 {
     core->injector = (Injector){0};
     core->processors = core->free = core->laden = (Vector){0};
@@ -39,11 +39,12 @@ static void core_fill(Core *core)
     for (Py_ssize_t at = 0; at < core->max_workers; at++) {
         Processor *processor = calloc(1, sizeof *processor);
         if (processor == NULL)
-            Py_FatalError("filch: no memory for a processor");
+            return false;
         vector_push(&core->processors, processor);
     }
     for (Py_ssize_t at = core->max_workers; at-- > 0;)
         vector_push(&core->free, core->processors.at[at]);
+    return true;
 }
 
 /* The caller sets the rest, and then calls `core_forget` with nothing to forget. */
@@ -70,7 +71,7 @@ static void discard_queue(Queue *queue)
 }
 
 /* Be as new, without threads and tasks. Under the lock. */
-void core_forget(Core *core)
+bool core_forget(Core *core)
 {
     while (core->injector.count > 0)
         discard(injector_take(&core->injector, false));
@@ -88,7 +89,7 @@ void core_forget(Core *core)
                        &core->sleepers,   &core->excess, &core->coming};
     for (size_t at = 0; at < sizeof lists / sizeof *lists; at++)
         free(lists[at]->at);
-    core_fill(core);
+    return core_fill(core);
 }
 
 void core_release(Core *core)
@@ -626,8 +627,12 @@ int core_resize(Core *core, Py_ssize_t max_workers, Py_ssize_t max_threads)
     core->surplus = change < 0 ? -change : 0;
     for (Py_ssize_t at = 0; at < change; at++) {
         Processor *processor = calloc(1, sizeof *processor);
-        if (processor == NULL)
-            Py_FatalError("filch: no memory for a processor");
+        if (processor == NULL) {
+            core->max_workers = core->processors.count;
+            unlock();
+            PyErr_NoMemory();
+            return -1;
+        }
         vector_push(&core->processors, processor);
         vector_push(&core->free, processor);
     }
@@ -839,8 +844,8 @@ bool core_next(Worker *worker)
         if (core_find(core, worker)) {
             if (core->free.count > 0 && core->searching == 0 && core_visible(core))
                 helper = core_recruit(core, false);
-        } else if (!breathed && worker->processor != NULL) {
-            then = BREATHE; /* before it is among the sleepers: destructors run here */
+        } else if (trash.count > 0 || (!breathed && worker->processor != NULL)) {
+            then = BREATHE; /* before it is among the sleepers: destructors run here, and may wait */
         } else {
             core->parks++;
             core_release_processor(core, worker);

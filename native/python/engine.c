@@ -55,7 +55,7 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     lock();
-    core_forget(core);
+    bool filled = core_forget(core);
     core->refusing = filch_u32_load_relaxed(&kernel.main_ended) != 0;
     core->next = kernel.cores;
     core->link = &kernel.cores;
@@ -63,6 +63,11 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs)
         kernel.cores->link = &core->next;
     kernel.cores = core;
     unlock();
+    if (!filled) {
+        core_release(core);
+        PyErr_NoMemory();
+        return -1;
+    }
     Core *old = ((Engine *)self)->core;
     ((Engine *)self)->core = core;
     if (old != NULL) {
@@ -114,6 +119,7 @@ static void engine_dealloc(PyObject *self)
     Core *core = engine->core;
     engine->core = NULL;
     if (core != NULL) {
+        core_abandon(core); /* a class with a __del__ of its own has taken the place of the finalizer */
         core_release(core);
     }
     type->tp_free(self);

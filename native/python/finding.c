@@ -299,10 +299,13 @@ bool core_give_up(Worker *worker, PyObject **awaited, Py_ssize_t count, Worker *
     return true;
 }
 
-/* After a block: a processor if one is free, else run in excess until another worker stands down. */
+/* After a block: a processor if one is free, else run in excess until another worker stands down. It may have one: a
+   block may be left in another task than it was entered in. */
 void core_take_back(Worker *worker)
 {
     Core *core = worker->core;
+    if (worker->processor != NULL || vector_has(&core->excess, worker))
+        return;
     if (core->free.count > 0)
         worker->processor = core->free.at[--core->free.count];
     else

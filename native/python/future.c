@@ -141,6 +141,7 @@ static int future_traverse(PyObject *self, visitproc visit, void *arg)
 static int future_clear(PyObject *self)
 {
     Future *f = part(self);
+    f->runner = false; /* it has told its bulk, or never will */
     future_drop_call(f);
     Py_CLEAR(f->value);
     if (f->side != NULL) {
@@ -400,6 +401,15 @@ static void store(Future *f, uint32_t to, PyObject *value)
         f->value = value;
 }
 
+/* Under the lock: the task is not PENDING any more, so nobody runs it. */
+static void leave_home(Future *f)
+{
+    Frame *frame = f->home;
+    f->home = NULL;
+    if (frame != NULL)
+        frame_release(frame);
+}
+
 /* Under the lock. What is to be dropped afterwards is left in `f`, which is done then. */
 static bool end(PyObject *self, uint32_t from, uint32_t to, PyObject *value)
 {
@@ -408,16 +418,13 @@ static bool end(PyObject *self, uint32_t from, uint32_t to, PyObject *value)
     uint32_t state = word_of(f) & STATE;
     if (state != from)
         return false;
-    Frame *frame = from == PENDING ? f->home : NULL;
     store(f, to, value);
     if (!swap(f, from, to)) {
         store(f, to, NULL);
         return false;
     }
-    if (frame != NULL) {
-        f->home = NULL;
-        frame_release(frame);
-    }
+    if (from == PENDING)
+        leave_home(f);
     if (f->side != NULL)
         wake_all(&f->side->sleepers);
     return true;
@@ -695,6 +702,8 @@ static PyObject *future_set_running(PyObject *self, PyObject *unused)
         Py_RETURN_FALSE;
     lock();
     bool running = swap(part(self), PENDING, RUNNING);
+    if (running)
+        leave_home(part(self));
     unlock();
     if (running)
         Py_RETURN_TRUE;
@@ -781,6 +790,10 @@ static PyObject *future_interrupt(PyObject *self, PyObject *unused)
 
 static PyObject *future_expire(PyObject *self, PyObject *error)
 {
+    if (!PyExceptionInstance_Check(error)) {
+        PyErr_Format(PyExc_TypeError, "a future expires with an exception, not %R", error);
+        return NULL;
+    }
     Side *side = future_side(self);
     PyObject *name = side ? future_name(self) : NULL;
     PyObject *failure = name ? failure_new(error, name, false) : NULL;
@@ -854,6 +867,11 @@ static int set_state(PyObject *self, PyObject *value, void *unused)
 {
     (void)unused;
     static const uint32_t all[] = {PENDING, RUNNING, FINISHED, CANCELLED, NOTIFIED};
+    if (part(self)->task) {
+        PyErr_SetString(PyExc_AttributeError, "the state of a task is its pool's; use cancel() or set_result(), or "
+                                              "make a future of your own with Future()");
+        return -1;
+    }
     for (size_t at = 0; value != NULL && at < sizeof all / sizeof *all; at++) {
         int same = PyObject_RichCompareBool(value, kernel.states[all[at]], Py_EQ);
         if (same < 0)

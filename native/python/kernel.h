@@ -55,6 +55,7 @@ typedef struct Seat {
     struct filch_parker parker;
     struct filch_patience patience;
     bool ready;
+    uint64_t uses; /* how many waits have begun: a destructor or a handler may wait in the middle of a wait */
     Worker *heir; /* under the lock: a worker to be given a processor when it is unparked */
 } Seat;
 
@@ -274,7 +275,7 @@ enum refusal { ADMITTED, BROKEN, CLOSED, AT_EXIT };
 Core *core_new(void);
 void core_release(Core *core);
 int core_admit(Core *core, PyObject *future, int64_t priority, bool owed); /* -1: an error is set, and it does not run */
-void core_forget(Core *core);
+bool core_forget(Core *core); /* false: no memory for its processors */
 bool core_next(Worker *worker);
 bool core_find(Core *core, Worker *worker);
 int core_help(Worker *worker, PyObject **awaited, Py_ssize_t count, bool prompt);

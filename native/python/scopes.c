@@ -74,8 +74,7 @@ static PyType_Spec event_spec = {"filch._kernel._native._Event", sizeof(Event), 
 
 typedef struct {
     PyObject_HEAD
-    unsigned char *given; /* one for each time it is entered */
-    Py_ssize_t count, room;
+    Vector entered; /* under the lock: the workers that are inside, once for each time; bit 0: it gave a processor up */
 } Blocking;
 
 static PyObject *scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -90,41 +89,43 @@ static PyObject *scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void blocking_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    PyMem_Free(((Blocking *)self)->given);
+    free(((Blocking *)self)->entered.at);
     type->tp_free(self);
     Py_DECREF(type);
+}
+
+/* Take the worker's last entry off; true if it gave a processor up. Under the lock. */
+static bool blocking_leave(Blocking *blocking, Worker *worker)
+{
+    for (Py_ssize_t at = blocking->entered.count; at-- > 0;) {
+        uintptr_t entry = (uintptr_t)blocking->entered.at[at];
+        if ((entry & ~(uintptr_t)1) == (uintptr_t)worker) {
+            vector_remove(&blocking->entered, (void *)entry);
+            return entry & 1;
+        }
+    }
+    return false; /* it was entered in another thread */
 }
 
 static PyObject *blocking_enter(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    Blocking *blocking = (Blocking *)self;
     Worker *worker = here;
-    if (blocking->count == blocking->room) {
-        unsigned char *larger = PyMem_Realloc(blocking->given, (size_t)blocking->room * 2 + 4);
-        if (larger == NULL)
-            return PyErr_NoMemory();
-        blocking->given = larger;
-        blocking->room = blocking->room * 2 + 4;
-    }
-    if (worker == NULL) {
-        blocking->given[blocking->count++] = 0;
+    if (worker == NULL)
         Py_RETURN_NONE;
-    }
     if (worker_raise_shield(worker) < 0)
         return NULL;
     Worker *helper;
     lock();
     bool gave = core_give_up(worker, NULL, 0, &helper);
-    blocking->given[blocking->count++] = gave;
+    vector_push(&((Blocking *)self)->entered, (void *)((uintptr_t)worker | gave));
     unlock();
     drop_discarded();
     if (helper != NULL && core_start(helper) < 0)
         PyErr_Clear();
     if (worker_lower_shield(worker) < 0) {
-        blocking->count--;
         lock();
-        if (gave)
+        if (blocking_leave((Blocking *)self, worker))
             core_take_back(worker);
         unlock();
         return NULL;
@@ -135,18 +136,11 @@ static PyObject *blocking_enter(PyObject *self, PyObject *unused)
 static PyObject *blocking_exit(PyObject *self, PyObject *args)
 {
     (void)args;
-    Blocking *blocking = (Blocking *)self;
-    Worker *worker = here;
-    if (blocking->count == 0) {
-        PyErr_SetString(PyExc_RuntimeError, "the block was not entered");
-        return NULL;
-    }
-    bool gave = blocking->given[--blocking->count];
-    if (gave && worker != NULL) { /* a forked child has no worker */
-        lock();
+    Worker *worker = here; /* none in a forked child */
+    lock();
+    if (worker != NULL && blocking_leave((Blocking *)self, worker))
         core_take_back(worker);
-        unlock();
-    }
+    unlock();
     Py_RETURN_NONE;
 }
 

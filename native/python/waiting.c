@@ -75,7 +75,10 @@ static enum waited wait_outside(Wait *wait, uint64_t deadline)
         unlock();
         if (done)
             break;
+        uint64_t uses = seat->uses;
         core_replace_own();
+        if (uses != seat->uses)
+            continue; /* whoever waited there may have taken our token */
         enum filch_parked how = sleep_outside(seat, deadline, watched);
         if (how == FILCH_DISTURBED && PyErr_CheckSignals() < 0) {
             result = WAITED_ERROR;
@@ -181,8 +184,10 @@ static enum waited sleep_inside(Worker *worker, Wait *wait, uint64_t deadline, b
     }
     if (!circle) {
         gave = core_give_up(worker, wait->awaited, wait->count, &helper);
-        seat->heir = gave ? worker : NULL;
+        if (gave) /* else it is that of a wait below, if there is one */
+            seat->heir = worker;
     }
+    uint64_t uses = seat->uses;
     unlock();
     drop_discarded();
     if (circle) {
@@ -190,7 +195,8 @@ static enum waited sleep_inside(Worker *worker, Wait *wait, uint64_t deadline, b
         result = WAITED_ERROR;
     } else if (helper == NULL || core_start(helper) > 0) {
         core_replace_own();
-        enum filch_parked how = sleep_until(seat, deadline);
+        /* Python has run since the announcement; if it waited, it may have taken our token: look again. */
+        enum filch_parked how = uses == seat->uses ? sleep_until(seat, deadline) : FILCH_TOKEN;
         if (how == FILCH_TIMEOUT && timed && !look(wait))
             result = WAITED_TIMEOUT;
         if (how == FILCH_DISTURBED && PyErr_CheckSignals() < 0)
@@ -199,7 +205,8 @@ static enum waited sleep_inside(Worker *worker, Wait *wait, uint64_t deadline, b
         PyErr_Clear(); /* nobody takes over: help instead */
     }
     lock();
-    worker->waiting = NULL;
+    if (worker->waiting == wait)
+        worker->waiting = NULL;
     sleeper_leave(&sleeper);
     if (seat->heir != NULL) {
         seat->heir = NULL;
@@ -272,5 +279,6 @@ enum waited wait_for(Wait *wait, uint64_t deadline, bool timed)
 {
     if (look(wait))
         return WAITED_DONE;
+    own_seat()->uses++;
     return here != NULL ? wait_inside(here, wait, deadline, timed) : wait_outside(wait, deadline);
 }

@@ -34,7 +34,7 @@ from filch._kernel._pure_future import (
     report_overdue,
 )
 from filch._kernel._pure_future import unlocked as unlocked
-from filch._kernel._pure_worker import insistence
+from filch._kernel._pure_worker import Worker, insistence
 from filch.exceptions import DeadlockError, ForkedError, PoolShutdown
 
 implementation = "pure"
@@ -67,7 +67,7 @@ class Engine:
             prologue=prologue,
             restart=restart,
         )
-        self._core.engine = weakref.ref(self)
+        self._core.engine = weakref.ref(self, partial(_engine_gone, weakref.ref(self._core)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         if not callable(fn):
@@ -181,9 +181,12 @@ class Engine:
     def __reduce__(self) -> str:
         raise TypeError("a pool belongs to its process and cannot be pickled or copied; make one where it is needed")
 
-    def __del__(self) -> None:
-        if hasattr(self, "_core") and _lock is not None:
-            self._core.abandon()
+
+def _engine_gone(core: weakref.ref[Core], engine: object) -> None:
+    """Not a `__del__`, whose place a subclass may take."""
+    there = core()
+    if there is not None and _lock is not None:
+        there.abandon()
 
 
 @final
@@ -349,18 +352,17 @@ class blocking:
     """See the contract."""
 
     def __init__(self) -> None:
-        self._given: list[bool] = []  # one for each time it is entered
+        self._entered: list[tuple[Worker, bool]] = []  # who is inside, once for each time; did it give a processor up
 
     def __enter__(self) -> None:
         worker = _local.worker
         if worker is None:
-            self._given.append(False)
             return
         worker.raise_shield()
         try:
             with _lock:
                 gave, helper = worker.core.give_up(worker)
-                self._given.append(gave)
+                self._entered.append((worker, gave))
             if helper is not None:
                 worker.core.start(helper)
         finally:
@@ -368,8 +370,11 @@ class blocking:
 
     def __exit__(self, *error: object) -> None:
         worker = _local.worker
+        if worker is None:  # as in a forked child
+            return
         with _lock:
-            if self._given.pop() and worker is not None:  # a forked child has no worker
+            own = [at for at, entry in enumerate(self._entered) if entry[0] is worker]
+            if own and self._entered.pop(own[-1])[1]:  # else it was entered in another thread
                 worker.core.take_back(worker)
 
 

@@ -406,6 +406,14 @@ class Core:
             self.sleepers.remove(worker)
             worker.parker.disarm()
 
+    def rouse(self, worker: Worker) -> None:
+        """It has to wait for something before it sleeps: another one is called, if it was; its sleep ends at once."""
+        with _lock:
+            self._arrive(worker)
+            worker.parker.arm()
+            worker.parker.unpark()
+        self.go_on()
+
     def _leave(self, worker: Worker) -> None:
         self._release(worker)
         self._arrive(worker)
@@ -580,7 +588,7 @@ class Core:
         if not self._has_relief():
             queues += self.injector.lanes.values()  # it may be long, and is searched only when nobody can take over
         for queue in queues:
-            for task in reversed(tuple(queue)):
+            for task in reversed(list(queue)):
                 frame = task._home if task._state == PENDING else None
                 while frame is not None and frame is not worker.frame:
                     frame = frame.above
@@ -606,7 +614,7 @@ class Core:
             self.excess.remove(worker)
             return True, None
         mail = worker.processor.mail
-        there = set(map(id, mail))
+        there = set(map(id, list(mail)))
         mail.extend(future for future in awaited if self._is_waiting_here(future) and id(future) not in there)
         self.posted = self.posted or bool(mail)
         self._release(worker)
@@ -614,7 +622,12 @@ class Core:
         return True, self.recruit() if self.visible() else None
 
     def take_back(self, worker: Worker) -> None:
-        """After a block: a processor if one is free, else run in excess until another worker stands down."""
+        """After a block: a processor if one is free, else run in excess until another worker stands down.
+
+        It may have one: a block may be left in another task than it was entered in.
+        """
+        if worker.processor is not None or worker in self.excess:
+            return
         if self.free:
             worker.processor = self.free.pop()
         else:
@@ -731,9 +744,9 @@ class Core:
 
     def queued(self) -> list[Future]:
         """The tasks that have not started.  Under the lock."""
-        lanes = tuple(self.injector.lanes.values())
+        lanes = list(self.injector.lanes.values())
         queues = [*lanes, *(queue for p in self.processors for queue in (p.mail, p.inbox, p.queue))]
-        return [task for queue in queues for task in queue if task._state == PENDING]
+        return [task for queue in queues for task in list(queue) if task._state == PENDING]
 
     def unfinished(self) -> list[Future]:
         with _lock:

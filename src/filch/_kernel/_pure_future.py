@@ -479,6 +479,8 @@ class Future(_base.Future):  # type: ignore[type-arg]
         return True
 
     def expire(self, error: BaseException) -> bool:
+        if not isinstance(error, BaseException):
+            raise TypeError(f"a future expires with an exception, not {error!r}")
         worker = self._home
         failure = Failure(error, name_of(self._fn, self._extra))
         ended = self._settle(RUNNING, FINISHED, failure) or self._settle(PENDING, FINISHED, failure)

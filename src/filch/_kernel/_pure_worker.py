@@ -171,13 +171,14 @@ class Worker:
 
     __slots__ = (
         "call", "called", "core", "entered", "forced", "frame", "home", "ident", "isolated", "number", "parker",
-        "processor", "shielded", "stack", "task", "thread", "waiting",
+        "processor", "shielded", "sleeping", "stack", "task", "thread", "waiting",
     )  # fmt: skip
 
     def __init__(self, core: Core, number: int) -> None:
         self.core = core
         self.number = number
         self.parker = Parker()
+        self.sleeping = False  # in a wait inside of a task, or about to
         self.called = True  # and on its way: counted in core.searching
         self.processor: Processor | None = None
         self.thread: threading.Thread | None = None
@@ -376,6 +377,8 @@ class Worker:
         """Wait inside a task: run what is awaited, else a descendant, else give the processor away and sleep."""
         if done():
             return True
+        if self.called or self in self.core.sleepers:  # a destructor waits, in a worker that is about to sleep
+            self.core.rouse(self)
         self.raise_shield()
         try:
             while not done():
@@ -395,12 +398,22 @@ class Worker:
     def _sleep(
         self, source: Any, awaited: Iterable[Any], every: bool, done: Callable[[], bool], deadline: float | None
     ) -> bool:
+        """Announce, look again, give the processor up, sleep.  False: the time is over.
+
+        A destructor may come in here, and wait: it sleeps in a place of its own, and leaves the token of the one below.
+        """
         core = self.core
         helper = None
+        parker, below, claim, outer = self.parker, None, False, self.waiting
         try:
             with gate, _lock:
-                source.sleepers.append(self.parker)
-                self.parker.arm()
+                if self.sleeping:
+                    below, parker = parker, Parker()
+                    claim, below.worker = below.worker is not None, None
+                    self.parker = parker
+                self.sleeping = True
+                source.sleepers.append(parker)
+                parker.arm()
                 if done():
                     return True
                 self.checkpoint()  # an interrupt that came before found nobody to wake
@@ -408,19 +421,28 @@ class Worker:
                     self.waiting = awaited, every
                     _refuse_circle(self)
                 gave, helper = core.give_up(self, awaited)
-                self.parker.worker = self if gave else None
+                parker.worker = self if gave else None
             if helper is not None and not core.start(helper):
                 return True  # nobody takes over: help instead
-            self.parker.park(None if deadline is None else deadline - monotonic())
+            parker.park(None if deadline is None else deadline - monotonic())
             return deadline is None or monotonic() < deadline
         finally:
             with gate, _lock:
-                self.waiting = None
-                self.parker.disarm()
-                source.sleepers[:] = [other for other in source.sleepers if other is not self.parker]
-                if self.parker.worker is not None:
-                    self.parker.worker = None
+                self.waiting = outer
+                parker.disarm()
+                source.sleepers[:] = [other for other in source.sleepers if other is not parker]
+                if parker.worker is not None:
+                    parker.worker = None
                     core.take_back(self)
+                self.sleeping = below is not None
+                if below is not None:
+                    self.parker = below
+                    if claim and below.armed:
+                        below.worker = self
+                    elif claim:
+                        core.take_back(self)
+                    if self._is_asked():
+                        below.unpark()
 
 
 insistence = Insistence()

@@ -25,6 +25,17 @@ def count(name: str, value: Any, way_out: str) -> int:
     return number
 
 
+def count_of_workers(value: Any) -> int:
+    number = count("max_workers", value, "leave it out for one a usable CPU")
+    if number > MOST_WORKERS:
+        raise ValueError(f"max_workers must be at most {MOST_WORKERS}, not {number}; each may have a thread of its own")
+    return number
+
+
+MOST_WORKERS = 100_000
+MOST = 2**31  # what is larger is as good as no limit
+
+
 def seconds(name: str, value: Any, *, zero: bool = True) -> float | None:
     """A duration in seconds, or None for no limit, which infinity is too."""
     if value is None:

@@ -23,10 +23,6 @@ from filch.pool.statistics import PoolStatistics
 _T = TypeVar("_T")
 
 
-def _checked_workers(max_workers: Any) -> int:
-    return checks.count("max_workers", max_workers, "leave it out for one a usable CPU")
-
-
 def _default_threads(max_workers: int) -> int:
     return max(min(512, 32 + 8 * max_workers), max_workers)
 
@@ -65,11 +61,12 @@ class Pool(Engine, ThreadPoolExecutor):
         exit_timeout: float | None = None,
         seed: int | None = None,
     ) -> None:
-        workers = default_workers() if max_workers is None else _checked_workers(max_workers)
+        workers = default_workers() if max_workers is None else checks.count_of_workers(max_workers)
         threads = _default_threads(workers)
         self._own_max_threads = max_threads is not None
         if max_threads is not None:
             threads = checks.count("max_threads", max_threads, "leave it out for min(512, 32 + 8 * max_workers)")
+            threads = min(threads, checks.MOST)
             if threads < workers:
                 raise ValueError(f"max_threads must be at least max_workers, which is {workers}, not {threads}")
         if initializer is not None and not callable(initializer):
@@ -161,13 +158,13 @@ class Pool(Engine, ThreadPoolExecutor):
         arguments = zip(*iterables, strict=False)
         options = options_of(through)
         if buffersize is not None:
-            futures = submit_all(through, fn, islice(arguments, buffersize))
+            futures = submit_all(through, fn, islice(arguments, min(buffersize, checks.MOST)))
             return future_results(futures, deadline, lambda: submit_all(through, fn, islice(arguments, 1)))
         if not plain(options) or _submits_its_own_way(self) or _submits_its_own_way(through):
             return future_results(submit_all(through, fn, arguments), deadline)
         items = list(arguments)
         bulk: Bulk[_T] = self._submit_bulk(
-            fn, items, priority=options.priority, context=options.context, grain=chunksize or 1
+            fn, items, priority=options.priority, context=options.context, grain=min(chunksize or 1, checks.MOST)
         )
         return bulk_results(bulk, len(items), deadline)
 
@@ -181,7 +178,7 @@ class Pool(Engine, ThreadPoolExecutor):
 
     def resize(self, max_workers: int) -> None:
         """Change how many tasks run at once; tasks that run go on."""
-        workers = _checked_workers(max_workers)
+        workers = checks.count_of_workers(max_workers)
         kept = self._counters()["max_threads"] if self._own_max_threads else _default_threads(workers)
         self._resize(workers, max(kept, workers))
 
