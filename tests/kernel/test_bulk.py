@@ -1,5 +1,6 @@
 """Bulk calls: many calls of one function, with results by index."""
 
+import gc
 import random
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from filch.exceptions import PoolShutdown
 from kernel.engines import PATIENCE, elsewhere, held, is_settled, results
 
 GRAINS = [1, 3, 1000]
@@ -368,3 +370,20 @@ def test_a_slow_call_holds_nobody_up(make_engine: Any) -> None:
     assert time.monotonic() - start < PATIENCE / 2
     gate.set()
     assert bulk.result(0, PATIENCE) == 0
+
+
+def test_nothing_stays_of_calls_that_are_refused(make_engine: Any) -> None:
+    """A function and all its arguments stay for ever, if their pool is closed."""
+
+    class Thing:
+        def __call__(self) -> None: ...
+
+    engine = make_engine()
+    engine._close()
+    thing = Thing()
+    watch = weakref.ref(thing)
+    with pytest.raises(PoolShutdown):
+        engine._submit_bulk(thing, [()] * 3)
+    del thing
+    gc.collect()
+    assert watch() is None

@@ -424,3 +424,28 @@ if {state!r} != "in a circle":
 """,
         quiet=True,
     )
+
+
+def test_a_subclass_with_a_destructor_of_its_own(kernel: ModuleType) -> None:
+    """A class that has a `__del__` takes the kernel's place, and the threads never end."""
+    dropped: list[str] = []
+
+    class Own(kernel.Engine):  # type: ignore[name-defined, misc]
+        def __del__(self) -> None:
+            dropped.append("own")
+
+    options = {"lifo": True, "max_threads": 2, "keep_alive": 10.0, "seed": 1, "prologue": None, "restart": False}
+    threads: list[threading.Thread] = []
+
+    def start(run: Callable[[], None], number: int) -> threading.Thread:
+        threads.append(start_thread(run, number))
+        return threads[-1]
+
+    engine = Own(2, start_thread=start, **options)
+    engine.submit(int).result(PATIENCE)
+    del engine
+    gc.collect()
+    assert dropped == ["own"]
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()

@@ -515,3 +515,28 @@ def test_a_timeout_of_the_caller(make_engine: Any, ask: str) -> None:
                 getattr(future, ask)(timeout)
         assert future._state == "PENDING"
     assert future.result(PATIENCE) == 0
+
+
+def test_a_callable_whose_attributes_raise(make_engine: Any, log: Any) -> None:
+    """A task's name is looked up when it fails, and what raises there ends the worker."""
+
+    class Hostile:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+        def __call__(self) -> None:
+            raise LookupError
+
+    engine = make_engine()
+    with pytest.raises(LookupError):
+        engine.submit(Hostile()).result(PATIENCE)
+    assert engine.submit(int).result(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("error", ["late", None, KeyError])
+def test_a_future_expires_with_an_exception(kernel: ModuleType, error: Any) -> None:
+    """Whoever asks would get a strange error, long after the mistake."""
+    future = kernel.Future()
+    with pytest.raises(TypeError, match="a future expires with an exception, not"):
+        future.expire(error)
+    assert not future.done()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from filch.exceptions import Cancelled
-from kernel.engines import PATIENCE, held, results
+from kernel.engines import PATIENCE, held, results, start_thread
 
 
 def nested(engine: Any, depth: int) -> int:
@@ -564,3 +564,78 @@ def test_a_future_from_elsewhere(make_engine: Any) -> None:
         other = engine.submit(gate.set)
         assert waiting.result(PATIENCE) is future
         assert other.done()
+
+
+def test_a_wait_in_the_middle_of_a_wait(make_engine: Any) -> None:
+    """A destructor that waits, where a task is about to sleep, takes the wake-up that was for the task."""
+    ended, seen, go, queued = (threading.Event() for _ in range(4))
+    waiting: list[int] = []
+    inner: list[Any] = []
+
+    def start(run: Callable[[], None], number: int) -> threading.Thread:
+        thread = start_thread(run, number)
+        if threading.get_ident() in waiting:  # where a destructor may come as well
+            waiting.clear()
+            inner.append(engine.submit(lambda: ended.set() or seen.wait(PATIENCE)).result(PATIENCE))
+        return thread
+
+    def slow() -> None:
+        go.set()
+        ended.wait(PATIENCE)
+
+    def outer() -> str:
+        future = engine.submit(slow)
+        future.add_done_callback(lambda _: seen.set())
+        assert go.wait(PATIENCE)
+        assert queued.wait(PATIENCE)
+        waiting.append(threading.get_ident())
+        future.result()
+        return "came back"
+
+    engine = make_engine(2, start_thread=start)
+    asked = engine.submit(outer)
+    assert go.wait(PATIENCE)
+    others = [engine.submit(int) for _ in range(2)]
+    queued.set()
+    assert asked.result(PATIENCE) == "came back"
+    assert inner == [True]
+    assert results(others) == [0, 0]
+
+
+def test_a_task_that_was_taken_over_by_hand(make_engine: Any) -> None:
+    """A task waits for one whose `set_running_or_notify_cancel()` somebody has called, and its worker is looked for."""
+    here, there = make_engine(1), make_engine(2)
+    with held(here):
+        future = here.submit(int)
+        assert future.set_running_or_notify_cancel()
+        asked = [there.submit(future.result), there.submit(future.exception)]
+        assert future.interrupt()
+        with pytest.raises(TimeoutError):
+            asked[0].result(0.05)
+        future.set_result(7)
+        assert results(asked) == [7, None]
+
+
+def test_any_of_several(make_engine: Any) -> None:
+    """A task that waits for any of several runs the first of them itself, and is back when that is over."""
+    engine = make_engine(2)
+    gate, busy, other, begun = (threading.Event() for _ in range(4))
+
+    def slow() -> None:
+        begun.set()
+        gate.wait(PATIENCE)
+
+    def parent() -> int:
+        assert busy.wait(PATIENCE)
+        futures = [engine.submit(slow), engine.submit(abs, -1)]
+        done = concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_COMPLETED).done
+        return int(done.pop().result())
+
+    asked = engine.submit(parent)
+    engine.submit(lambda: busy.set() or other.wait(PATIENCE))
+    assert begun.wait(PATIENCE)
+    other.set()
+    try:
+        assert asked.result(PATIENCE / 2) == 1
+    finally:
+        gate.set()

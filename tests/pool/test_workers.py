@@ -422,3 +422,17 @@ def test_statistics_name_the_kernel(make_pool: Make) -> None:
     import filch._kernel
 
     assert make_pool(1).statistics().kernel == filch._kernel.implementation
+
+
+@pytest.mark.parametrize("value", [100_001, 2**40, 2**70])
+def test_more_workers_than_any_machine_has(value: int) -> None:
+    """A slip in a number would take all memory, or end the process."""
+    with pytest.raises(ValueError, match=f"max_workers must be at most 100000, not {value}; each may"):
+        filch.Pool(value)
+
+
+def test_numbers_beyond_all_bounds_are_no_bounds(make_pool: Callable[..., filch.Pool]) -> None:
+    """A number that C cannot hold would raise an error about C."""
+    pool = make_pool(1, max_threads=2**70)
+    assert list(pool.map(abs, [-1], chunksize=2**70)) == [1]
+    assert list(pool.map(abs, [-1], buffersize=2**70)) == [1]

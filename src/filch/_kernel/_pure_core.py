@@ -150,7 +150,8 @@ class Core:
         queue = processor.queue
         if len(queue) >= RING:
             for _ in range(RING // 2):
-                self.injector.push(queue.popleft())
+                if queue:  # a destructor that waits may have come in
+                    self.injector.push(queue.popleft())
             self.spilled += RING // 2
         queue.append(task)
         if not processor.laden:
@@ -251,8 +252,10 @@ class Core:
             parker.armed = False
             del self.sleepers[-1]
             if token:
-                parker.given = True
-                parker.lock.release()
+                try:  # as in `Parker.unpark`
+                    parker.lock.release()
+                except RuntimeError:
+                    pass
 
     def start(self, worker: Worker) -> bool:
         """Start the thread of a worker that `recruit` gave, if nobody else has done it; False if none is to be had.
@@ -531,7 +534,7 @@ class Core:
         for victim in sorted(self.laden, key=lambda other: (other.number - start) % size):
             for queue, mine in ((victim.queue, processor.queue), (victim.inbox, processor.inbox)):
                 while queue and victim is not processor:
-                    loot = [queue.popleft() for _ in range(min(STEAL, (len(queue) + 1) // 2))]
+                    loot = [queue.popleft() for _ in range(min(STEAL, (len(queue) + 1) // 2)) if queue]
                     self.steals += 1
                     self.stolen += len(loot)
                     mine.extend(loot)

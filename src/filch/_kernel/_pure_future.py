@@ -110,13 +110,12 @@ class Parker:
     gets going: `worker`.
     """
 
-    __slots__ = ("armed", "given", "lock", "worker")
+    __slots__ = ("armed", "lock", "worker")
 
     def __init__(self) -> None:
         self.armed = False
-        self.given = False  # there is a token
         self.worker: Any = None
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # locked, unless there is a token
         self.lock.acquire()
 
     def arm(self) -> None:
@@ -125,24 +124,23 @@ class Parker:
 
     def disarm(self) -> None:
         self.armed = False
-        if self.given:
-            self.given = False
-            self.lock.acquire()
+        self.lock.acquire(False)
 
     def unpark(self) -> None:
         if self.armed:
             self.armed = False
-            self.given = True
             worker, self.worker = self.worker, None
             if worker is not None:
                 worker.core.take_back(worker)
-            self.lock.release()
+            try:  # see rule 1: one call, and the last
+                self.lock.release()
+            except RuntimeError:
+                pass  # a token lies there: a destructor that waits has come in where `park` had taken the last one
 
     def park(self, timeout: float | None = None) -> None:
         """Sleep until unparked or until `timeout` seconds are over, with `_lock` let go however deep it is held."""
         with unlocked():
             if self.lock.acquire(True, -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)):
-                self.given = False
                 return
         with _lock:
             self.disarm()
@@ -266,7 +264,13 @@ class Side:
 
 
 def name_of(fn: object, extra: Extra | None = None) -> str:
-    return (extra and extra.name) or getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    if extra is not None and extra.name:
+        return extra.name
+    try:
+        name = getattr(fn, "__qualname__", None)
+    except Exception:  # it is somebody's code
+        name = None
+    return name if isinstance(name, str) else type(fn).__qualname__
 
 
 def call(fn: Callable[..., Any], args: Sequence[Any], extra: Extra | None) -> Any:
@@ -446,6 +450,7 @@ class Future(_base.Future):  # type: ignore[type-arg]
         with _lock:
             if self._state == PENDING:
                 self._state = RUNNING
+                self._home = None  # nobody runs it
                 return True
         report_unexpected_state(self)
         return False

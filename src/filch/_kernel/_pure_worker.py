@@ -377,8 +377,10 @@ class Worker:
         """Wait inside a task: run what is awaited, else a descendant, else give the processor away and sleep."""
         if done():
             return True
+        bed = self.parker
         if self.called or self in self.core.sleepers:  # a destructor waits, in a worker that is about to sleep
             self.core.rouse(self)
+            self.parker = Parker()
         self.raise_shield()
         try:
             while not done():
@@ -393,6 +395,7 @@ class Worker:
             return True
         finally:
             del source, awaited, done  # the error of a task that ran here leads to this frame: no circle
+            self.parker = bed
             self.lower_shield()
 
     def _sleep(
