@@ -770,11 +770,12 @@ static PyObject *future_interrupt(PyObject *self, PyObject *unused)
     uint32_t state = future_pin(self) & STATE;
     bool runs = state == RUNNING || state == ENDING;
     bool first = !side->interrupted;
-    Worker *worker = runs && part(self)->task ? part(self)->home : NULL;
-    if (state == RUNNING || (runs && worker == NULL))
+    Worker *worker = NULL; /* while ENDING, its worker leaves it */
+    if (state == RUNNING) {
         side->interrupted = true;
-    if (state != RUNNING || !first)
-        worker = NULL;
+        if (first && part(self)->task)
+            worker = part(self)->home;
+    }
     if (worker != NULL)
         worker_interrupt(worker, self, side);
     if (worker != NULL && !worker->forced)
