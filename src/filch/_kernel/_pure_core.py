@@ -399,6 +399,8 @@ class Core:
             return -1.0
         if self._ends(worker):
             return None
+        if not worker.parker.armed or worker not in self.sleepers:
+            return -1.0  # a destructor that waits has come in between
         return self.keep_alive if len(self.workers) > self.max_workers else inf
 
     def _arrive(self, worker: Worker) -> None:
