@@ -19,7 +19,12 @@ if [ ! -x "$home/usr/bin/spin" ]; then
     fi
     work=$(mktemp -d)
     trap 'rm -rf -- "$work"' EXIT
-    (cd "$work" && apt-get download spin) >&2
+    cd "$work"
+    if ! apt-get -q download spin >&2; then # the lists may be old, or missing
+        [ "$(id -u)" -ne 0 ] || apt-get -q update >&2
+        apt-get -q download spin >&2
+    fi
+    cd - >/dev/null
     mkdir "$work/unpacked"
     dpkg -x "$work"/spin_*.deb "$work/unpacked"
     "$work/unpacked/usr/bin/spin" -V >&2
