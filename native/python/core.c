@@ -871,12 +871,7 @@ bool core_next(Worker *worker)
         }
         if (then == AGAIN)
             continue;
-        enum filch_parked how;
-        Py_BEGIN_ALLOW_THREADS
-        how = seat_watch(worker->seat, deadline) ? filch_parker_park(&worker->seat->parker, 0)
-                                                 : seat_park(worker->seat, deadline);
-        Py_END_ALLOW_THREADS
-        if (how == FILCH_TIMEOUT && retires(core, worker))
+        if (seat_sleep(worker->seat, deadline) == FILCH_TIMEOUT && retires(core, worker))
             return false;
     }
 }

@@ -246,6 +246,7 @@ Seat *own_seat(void);
 void seat_unpark(Seat *seat);
 bool seat_watch(Seat *seat, uint64_t deadline); /* before `seat_park`, without the interpreter: is there a token? */
 enum filch_parked seat_park(Seat *seat, uint64_t deadline);
+enum filch_parked seat_sleep(Seat *seat, uint64_t deadline); /* both, with the interpreter let go */
 Frame *frame_new(Core *core, Frame *above);
 void frame_release(Frame *frame);
 Frame *frame_living(Frame *frame);

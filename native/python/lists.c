@@ -186,6 +186,15 @@ enum filch_parked seat_park(Seat *seat, uint64_t deadline)
     return how;
 }
 
+enum filch_parked seat_sleep(Seat *seat, uint64_t deadline)
+{
+    enum filch_parked how;
+    Py_BEGIN_ALLOW_THREADS
+    how = seat_watch(seat, deadline) ? filch_parker_park(&seat->parker, 0) : seat_park(seat, deadline);
+    Py_END_ALLOW_THREADS
+    return how;
+}
+
 /* Under the lock, so that the seat is still there. */
 void seat_unpark(Seat *seat)
 {

@@ -23,15 +23,6 @@ int deadline_from(PyObject *timeout, uint64_t *deadline, bool *timed)
     return 0;
 }
 
-static enum filch_parked sleep_until(Seat *seat, uint64_t deadline)
-{
-    enum filch_parked how;
-    Py_BEGIN_ALLOW_THREADS
-    how = seat_watch(seat, deadline) ? filch_parker_park(&seat->parker, 0) : seat_park(seat, deadline);
-    Py_END_ALLOW_THREADS
-    return how;
-}
-
 /* At first, only watch: a signal that comes meanwhile disturbs no sleep, and is to be looked for before. */
 static enum filch_parked sleep_outside(Seat *seat, uint64_t deadline, bool watched)
 {
@@ -196,7 +187,7 @@ static enum waited sleep_inside(Worker *worker, Wait *wait, uint64_t deadline, b
     } else if (helper == NULL || core_start(helper) > 0) {
         core_replace_own();
         /* Python has run since the announcement; if it waited, it may have taken our token: look again. */
-        enum filch_parked how = uses == seat->uses ? sleep_until(seat, deadline) : FILCH_TOKEN;
+        enum filch_parked how = uses == seat->uses ? seat_sleep(seat, deadline) : FILCH_TOKEN;
         if (how == FILCH_TIMEOUT && timed && !look(wait))
             result = WAITED_TIMEOUT;
         if (how == FILCH_DISTURBED && PyErr_CheckSignals() < 0)
